@@ -119,7 +119,7 @@ class Queue(Enqueuing[T]):
         wanted = _fitting(name, QueueOptions.of(options))
         # Changes of the catalogue are recorded beside the queues: a queue may be gone by then.
         declared = Declared.of(queue._serializer)
-        composed(tr, keys.once, catalogue.create, keys, name, wanted, declared)
+        queue._opening(tr, keys.once, lambda tr: catalogue.create(tr, keys, name, wanted, declared))
         if not isinstance(tr, fdb.Transaction):
             queue._db = tr
         return queue
@@ -142,7 +142,8 @@ class Queue(Enqueuing[T]):
         The given options must equal the stored ones, and so must a serializer, by its name and
         content type, unless the queue has none yet. A queue with one takes only what has its
         content type, also when it is opened without. ``serializer`` and ``timeout`` are as in
-        ``create``. Raises ``QueueNotFound``, ``OptionsMismatch``,
+        ``create``. With a database, it may be called in a transaction that needs the queue: one
+        that began too early to see it runs again. Raises ``QueueNotFound``, ``OptionsMismatch``,
         ``InvalidArgument``, ``InvalidOptions``, ``CorruptData``,
         ``OperationTimedOut``.
         """
@@ -168,7 +169,7 @@ class Queue(Enqueuing[T]):
             catalogue.declare(tr, scope, given)
             return given, True
 
-        declared, _ = composed(tr, keys.once, find, wrote=lambda found: found[1])
+        declared, _ = queue._opening(tr, keys.once, find, lambda found: found[1])
         if declared and not given:
             queue._serializer = declared.stand_in
         if not isinstance(tr, fdb.Transaction):

@@ -63,6 +63,7 @@ class Handle:
             self.name, handle._root_keys, handle._keys, self._clock
         )
         handle._entry.identity, handle._entry.scheme = self._entry.identity, self._entry.scheme
+        handle._entry.opened = self._entry.opened
         return handle
 
     def _copy(self) -> Self:
@@ -102,6 +103,28 @@ class Handle:
 
     def _read(self, tr: Transactor, body: Callable[[fdb.Transaction, *Ts], R], *terms: *Ts) -> R:
         return composed(tr, self._keys.once, body, *terms, wrote=_never)
+
+    def _opening(
+        self,
+        tr: Transactor,
+        keys: OnceKeys,
+        body: Callable[[fdb.Transaction], R],
+        wrote: Callable[[R], bool] | None = None,
+    ) -> R:
+        """As ``composed``, for what opens the queue or a part of it; notes since when it is there,
+        if a database has it."""
+        ran: list[fdb.Transaction] = []
+
+        def run(tr: fdb.Transaction) -> R:
+            found = body(tr)
+            once.version(tr)  # which cannot be asked after the commit
+            ran[:] = [tr]
+            return found
+
+        found = composed(tr, keys, run, wrote=wrote)
+        if not isinstance(tr, fdb.Transaction):
+            self._entry.opened = max(ran[0].get_committed_version(), once.version(ran[0]))
+        return found
 
     def _options(self, tr: fdb.Transaction) -> QueueOptions:
         return self._scope(tr).options

@@ -16,7 +16,7 @@ from ..subscriptions.start_position import FIRST, StartPosition
 from ..values.model import Message
 from ..values.options import check_name
 from ..values.selector import Selector
-from .queue_base import Handle, Transactor, composed
+from .queue_base import Handle, Transactor
 from .subscription import Subscription
 from .validation import check_terms
 
@@ -82,11 +82,8 @@ class Subscriptions:
             start.seek(tr, scope, name)
             return wanted, True
 
-        stored, _ = composed(
-            tr,
-            self._queue._root_keys.once,
-            find,
-            wrote=lambda found: found[1],
+        stored, _ = self._queue._opening(
+            tr, self._queue._root_keys.once, find, lambda found: found[1]
         )
         for option, value in given.items():
             if getattr(stored, option) != value:

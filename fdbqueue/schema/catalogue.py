@@ -20,6 +20,7 @@ from ..store.binding import fdb, transactional
 from ..store.clocks import METADATA_VERSION, Clock
 from ..values.options import QueueOptions, parse
 from ..values.serializers import Declared
+from . import once
 from .codec import Stored, unpack
 from .consumers import Definition
 from .keys import QueueKeys, RootKeys
@@ -37,6 +38,8 @@ _STAMP_OPERAND = bytes(14)
 
 _CHANGES = "_fdbqueue_changes"
 """The attribute of a transaction that changes META."""
+_RENEWED = "_fdbqueue_renewed"
+"""The attribute of a transaction that has begun again, since it missed what was opened later."""
 
 
 class Meta(Stored, frozen=True):
@@ -139,7 +142,8 @@ class CachedScope:
 
     identity: that of the only queue to accept; None for any with the name. known: the scope as it
     was read last; it may be stale, and is None before the first read. scheme: how it receives; see
-    ``Scope``.
+    ``Scope``. opened: a version at which there was what was last opened with a database, the queue
+    or a subscription; 0 if nothing was.
     """
 
     name: str
@@ -150,11 +154,29 @@ class CachedScope:
     scheme: Scheme = "auto"
     strays: Chore = field(default_factory=partial(Chore, STRAYS_SECONDS))
     known: Scope | None = None
+    opened: int = 0
     _read: tuple[bytes | None, Scope] | None = None
 
     def only(self, identity: str) -> CachedScope:
         """The same queue, accepting no other with its name."""
-        return CachedScope(self.name, self.root, self.keys, self.clock, identity, self.scheme)
+        found = CachedScope(self.name, self.root, self.keys, self.clock, identity, self.scheme)
+        found.opened = self.opened
+        return found
+
+    def renew(self, tr: fdb.Transaction) -> None:
+        """Raise ``fdb.FDBError`` in a transaction that misses what was opened after it began: the
+        caller's loop runs again, and reads at a later version. Once for what is opened, in each
+        transaction: versions of another cluster, to which the database has switched, mean nothing.
+        """
+        renewed: set[int] = tr.__dict__.setdefault(_RENEWED, set())
+        if once.version(tr) < self.opened and self.opened not in renewed:
+            renewed.add(self.opened)
+            error = fdb.FDBError(once.TOO_OLD)
+            error.add_note(
+                f"queue {self.name!r}, or a subscription of it, was opened after this transaction "
+                "began: run the transaction again, as fdbqueue.transactional does"
+            )
+            raise error
 
     def force(self, scheme: Scheme) -> None:
         """Receive by one scheme from now on: a hint for benchmarks and tests."""
@@ -198,6 +220,7 @@ class CachedScope:
         subscribed = tr.snapshot.get_range(every.start, every.stop)
         value = tr.get(keys.meta).value
         if value is None:
+            self.renew(tr)
             raise QueueNotFound(name=self.name)
         meta, options = _parsed(value, self.name)
         subscriptions = []

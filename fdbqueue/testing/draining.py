@@ -76,6 +76,8 @@ class Drain:
 
         @wraps(function)
         def called(*arguments: Any) -> Any:
+            if self.raised and isinstance(self.raised[-1], fdb.FDBError):
+                self.raised.pop()  # Its transaction began again.
             try:
                 return function(*arguments)
             except BaseException as error:

@@ -197,7 +197,7 @@ class Browser:
 
     def _look(self, tr: fdb.Transaction, handled: browse.Passage | None) -> _Browsed:
         scope, name = self.queue._scope(tr), self.subscription.name
-        definition = self.subscription._known(scope)
+        definition = self.subscription._known(tr, scope)
         due, coming = promotion.reads(tr, scope), agenda.coming(tr, scope)
         self._hold(tr, scope)
         promotion.promote(tr, scope, due)

@@ -10,6 +10,7 @@ from typing import Literal, TypeVar, Unpack, overload
 from ...consumers import promotion, receiving
 from ...consumers.receiving import Access, Accesses
 from ...consumers.registry import new_id
+from ...errors import NotFound
 from ...messages.run import Held
 from ...schema import change_counters
 from ...schema.consumers import ConsumerRef, Definition, Mode, Request
@@ -70,7 +71,7 @@ class Subscription:
 
     def definition(self, tr: Transactor) -> Definition:
         """The definition of the subscription. Conflicts only with a change of it."""
-        return self._run(tr, lambda tr: self._known(self._queue._scope(tr)), lambda _: False)
+        return self._run(tr, lambda tr: self._known(tr, self._queue._scope(tr)), lambda _: False)
 
     def positions(self, tr: Transactor) -> dict[int, int]:
         """How far the subscription has come: by level, the index of the last message behind it
@@ -79,7 +80,7 @@ class Subscription:
 
         def read(tr: fdb.Transaction) -> dict[int, int]:
             scope = self._queue._scope(tr)
-            self._known(scope)
+            self._known(tr, scope)
             found = cursors.positions(tr, scope, self.name)
             return {level: scope.keys.passed(place) for level, place in found.items()}
 
@@ -188,7 +189,7 @@ class Subscription:
         """The levels of the first messages that match, in order. Moves nothing."""
         scope = self._queue._scope(tr)
         if not scope.options.paused:
-            yield from islice(acquire.levels(tr, scope, self._known(scope)), most)
+            yield from islice(acquire.levels(tr, scope, self._known(tr, scope)), most)
 
     def browse(
         self,
@@ -222,7 +223,7 @@ class Subscription:
 
         def move(tr: fdb.Transaction) -> None:
             scope = self._queue._scope(tr)
-            place.check(self._known(scope))
+            place.check(self._known(tr, scope))
             place.seek(tr, scope, self.name)
             # Who sleeps may find something there.
             tr.add(scope.keys.changes_of(self.name), change_counters.ONE)
@@ -239,7 +240,7 @@ class Subscription:
 
         def change(tr: fdb.Transaction) -> None:
             scope = self._queue._scope(tr)
-            known = self._known(scope)
+            known = self._known(tr, scope)
             changed = Definition(known.name, known.mode, wanted, known.exclusive, known.auto_close)
             creation.store(tr, scope, changed)
             if changed.mode is Mode.ACQUIRE:
@@ -265,7 +266,7 @@ class Subscription:
 
         def remove(tr: fdb.Transaction) -> None:
             scope = self._queue._scope(tr)
-            self._known(scope)
+            self._known(tr, scope)
             self._supply.drop(tr, scope)
 
         self._run(tr, remove)
@@ -280,8 +281,12 @@ class Subscription:
     ) -> R:
         return composed(tr, self._once, body, wrote=wrote)
 
-    def _known(self, scope: Scope) -> Definition:
-        return self._supply.known(scope)
+    def _known(self, tr: fdb.Transaction, scope: Scope) -> Definition:
+        try:
+            return self._supply.known(scope)
+        except NotFound:
+            self._queue._entry.renew(tr)
+            raise
 
     def _consume(
         self,
@@ -311,6 +316,7 @@ class Subscription:
     ) -> tuple[Scope, ScanResult, bool]:
         """One transaction of a call; arguments as in ``SubscriptionSupply.first``."""
         scope = self._queue._scope(tr)
+        self._known(tr, scope)
         self._supply.enter(tr, scope, mode)
         promotion.promote_all(tr, scope, promotion.reads(tr, scope), every=True)
         found, closed = self._supply.first(
