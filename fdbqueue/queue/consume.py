@@ -100,6 +100,7 @@ def receive(
             else:
                 found = receiving.receive(tr, queue._access, _ONE, 0.0)
             return found[0] if found else None
+        # With a database, the general way below goes on in further transactions.
         except ExpiredBacklog:
             if isinstance(tr, fdb.Transaction):
                 raise
@@ -255,6 +256,8 @@ def consume(
                 lasts = queue._read(db, lambda tr: queue._scope(tr).options.lease)
             renewed = queue._clock.monotonic()
             for n in range(len(held)):
+                # Between two messages only: a loop body that hangs must lose its leases, and not
+                # keep them for ever.
                 if n and lasts and queue._clock.monotonic() > renewed + lasts / 3:
                     renewed, held = queue._clock.monotonic(), extend(queue, db, held, lease)
                 yielded = n + 1
@@ -310,6 +313,8 @@ def _remove(
     pop = partial(_pop, queue, limit=max_messages)
     found = past_backlog(queue, tr, lambda: queue._run(tr, pop, wrote=bool))
     while not found and (left := deadline - world.monotonic()) > 0:
+        # Only leases can wait in line; the messages are acknowledged before they are returned, and
+        # a crash in between delivers them again.
         held = receive_many(queue, tr, max_messages, wait=left)
         while held and not found:
             try:

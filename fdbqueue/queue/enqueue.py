@@ -205,8 +205,11 @@ class Enqueuing(Handle, Generic[T]):
                 found = None  # Those that are read will tell.
         if len(given) > 1:
             waiting = wakeups.reads(tr, keys, sum([each.due_ms is None for each in given]))
+        # Waiting for this one read, the scope costs no wait of its own.
         beside = next(iter(found.ends.values())).last if found and found.ends else None
         scope = entry.scope(tr, beside)
+        # If the options have changed, what was read by the old ones may be of other levels: it is
+        # read anew.
         admitted = admission.admit(tr, scope, given, found if scope is known else None, resuming)
         if waiting is not None and _wrote(admitted):
             wakeups.wake(tr, keys, waiting)

@@ -107,6 +107,8 @@ class _Taking(Generic[R]):
             while True:
                 left = deadline - world.monotonic()
                 taken = past_backlog(self._queue, db, partial(self._once_more, db, left > 0))
+                # Committed with the first transaction; the next ones of this call would settle them
+                # again.
                 self._ack = ()
                 if taken.results or taken.closed:
                     self._listed = False
@@ -116,11 +118,14 @@ class _Taking(Generic[R]):
                     continue
                 if not taken.signal:
                     return []
+                # From the front again: after a wait, a message may have come in anywhere.
                 self._resume, self._listed = {}, True
                 watches = watching.arm(db, taken.signal, self._once.timeout)
                 watching.wait(watches, min(left, taken.patience))
         finally:
             if self._listed:
+                # Best effort: an entry that is left over is evicted when its sign of life grows
+                # old.
                 with contextlib.suppress(*FAILURES, QueueError):
                     once.run(db, self._once, self._withdraw)
 
@@ -170,6 +175,7 @@ def first(
         tr: fdb.Transaction, strict: bool, resume: Mapping[int, bytes]
     ) -> tuple[Scope, ScanResult, bool]:
         scope = queue._scope(tr)
+        # All of it: the first message to become ready may not match, while the third does.
         promotion.promote_all(tr, scope, promotion.reads(tr, scope), every=True)
         room = 0 if scope.options.paused else queue_limits.room(tr, scope, limit, leases=leases)
         if not room:

@@ -59,6 +59,7 @@ class Handle:
         handle = self._copy()
         handle._root_keys = RootKeys(self._root, limit)
         handle._keys = handle._root_keys.queue(self.name)
+        # A cache of its own: its keys carry the deadline.
         handle._entry = catalogue.CachedScope(
             self.name, handle._root_keys, handle._keys, self._clock
         )
@@ -68,6 +69,8 @@ class Handle:
 
     def _copy(self) -> Self:
         """A copy of the handle, without its cached properties."""
+        # Not ``copy``: cached properties, such as threads in line, belong to the handle that made
+        # them.
         handle = object.__new__(type(self))
         for name, value in vars(self).items():
             if not isinstance(getattr(type(self), name, None), cached_property):

@@ -232,6 +232,7 @@ def carry_out(
         scope = queue._scope(tr)
         # Also for what rests: who waits must learn when to look again.
         ending = settling.Ending(tr, queue._keys, held)
+        # Issued with the reads of the leases: to wake somebody costs no round trip of its own.
         waiting = wakeups.reads(tr, queue._keys, returned) if returned else None
         settling.settle(tr, scope, ending, verdicts, others)
         if waiting is not None:

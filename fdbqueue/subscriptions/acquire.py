@@ -86,6 +86,7 @@ def first(
     others that take one of the messages, add one before the last of its level, or move the cursor.
     """
     moves = bool(definition.name) and not definition.timed
+    # A cursor that is stored says itself where to go on; ``resume`` is for those without.
     messages = CursorScan(tr, scope, definition.name, limit, None if moves else resume)
     now_ms = scope.now_ms(tr)
     taken: list[StoredMessage] = []
@@ -96,6 +97,8 @@ def first(
     rest, full = iter(messages), limit == 0
     for message in () if full else rest:
         if settle.unfit(message, now_ms):
+            # Each message by itself: a range up to it would conflict with whoever takes one that
+            # does not match.
             run.watch(tr, [message])
             expired.append(message)
         elif definition.matches(message.envelope.properties(message.position), now_ms):
@@ -116,8 +119,12 @@ def first(
     found = ScanResult(taken, messages.ended, messages.reached)
     if moves:
         for level, count in skipped.items():
+            # A scan that came to its bound must move, or the next call would read the same thousand
+            # messages and get no further.
             if found.unfinished or count >= MIN_SKIPPED or weight[level] >= MIN_SKIPPED_BYTES:
                 messages.move(level)
+    # A subscription that closes itself claims that nothing is left: an arrival meanwhile makes that
+    # wrong.
     if strict or (definition.auto_close and found.empty):
         messages.rely_on_ends()
     if full and looks_on:

@@ -56,6 +56,8 @@ def next_matching(
     last = {message.position.level: message.position for message in seen}
     for level, index in messages.passed.items():
         if level in last:
+            # The cursor stays, but nothing may come in before it any more: ``pass_by`` would pass
+            # that unseen.
             fence(tr, scope.keys, level, index)
         else:
             messages.move(level)
@@ -73,6 +75,8 @@ def pass_by(tr: fdb.Transaction, scope: Scope, subscription: str, passage: Passa
     keys = scope.keys
     stored = {level: tr.get(keys.cursor(subscription, level)) for level in passage.last}
     for level, position in passage.last.items():
+        # Read with a conflict: a message that returned, or a seek, has moved it, and that must
+        # hold.
         if (stored[level].value or LOWEST) == passage.cursors[level]:
             put(tr, keys, subscription, level, behind(keys, position), position.index)
 
@@ -94,6 +98,7 @@ def _seen(
     now_ms = scope.now_ms(tr)
     seen: list[StoredMessage] = []
     for message in messages:
+        # Left for takers to end: a browser conflicts with nobody who takes.
         if message.envelope.expired(now_ms):
             continue
         if definition.matches(message.envelope.properties(message.position), now_ms):

@@ -71,6 +71,7 @@ class CursorScan:
         if self._subscription:
             places = positions(self._tr, self._scope, self._subscription)
         self.places = places = {**places, **self._resume}
+        # All levels at once: whether the urgent ones are empty is known in the same round trip.
         pages = {level: self._read(level, place, self._page) for level, place in places.items()}
         for level, place in places.items():
             for message, stored in self._level(level, place, pages[level]):
@@ -92,6 +93,9 @@ class CursorScan:
     ) -> Iterator[tuple[StoredMessage, int]]:
         keys, limit = self._scope.keys, self._page
         if self._subscription and not self._glances:
+            # The cursors were read at snapshot isolation, all levels at once; only those of levels
+            # that are scanned conflict, so consumers in urgent levels do not disturb each other
+            # below.
             self._tr.add_read_conflict_key(keys.cursor(self._subscription, level))
         self.reached[level] = place
         gap = keys.ready_from(level, place)
@@ -102,11 +106,14 @@ class CursorScan:
                 for one in run.ready(keys, [kv], gap.start):
                     message = one.message
                     # No message can appear within a block.
+                    # The gap only: the message itself may be taken by others, which does not change
+                    # what was skipped.
                     self._exclude(gap.start, run.row_of(message).span.start)
                     self.reached[level] = behind(keys, one.position)
                     self.passed[level] = one.position.index
                     gap = keys.ready_from(level, self.reached[level])
                     yield message, len(one.value)
+            # Kept aside: most callers rely on no end, and each arrival would break this conflict.
             if count < limit:
                 if not self._glances:
                     self._ends.append((gap.start, gap.stop))

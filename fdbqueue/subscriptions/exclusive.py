@@ -19,6 +19,7 @@ _RENEW_MS = 1000 * HOLD_SECONDS / 2
 
 def issue_holder(tr: fdb.Transaction, scope: Scope, subscription: str) -> fdb.Value:
     """Issue the read of a subscription's holder, with a conflict."""
+    # With a conflict: of two consumers that find the hold over, one gets it.
     return tr.get(scope.keys.holder(subscription))
 
 
@@ -34,6 +35,8 @@ def hold(
     if value is not None:
         holder = Holder.unpack(value)
         if holder.token == token:
+            # Not renewed at each call: the write would conflict with the other threads of the same
+            # consumer.
             if holder.expiry_ms - now_ms > _RENEW_MS:
                 return
         elif _lasts(holder, version, now_ms):

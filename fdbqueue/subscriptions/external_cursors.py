@@ -104,6 +104,8 @@ def advance(
         passed.ended = True
     _close(scope.keys, passed, end)
     for level in {each.level for each in passed.stretches}:
+        # Nothing commits among the passed messages from here on, so whoever reads the stretch later
+        # sees the same ones.
         fence(tr, scope.keys, level, scope.keys.parse_place(passed.places[level]))
     return passed
 

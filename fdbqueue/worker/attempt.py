@@ -79,11 +79,14 @@ def attempt(
             )
             return None
         return failed(db, queue, policy, deliveries, error, began)
+    # The fetcher acknowledges many jobs at once; what must commit together with its successors does
+    # so by itself.
     if successors and (len(deliveries) > 1 or judged.verdicts):
         return _settle_whole(db, queue, policy, deliveries, judged, successors)
     if judged.verdicts:
         settle = partial(settlement.carry_out, queue, db, verdicts=judged.verdicts)
         return _settle(deliveries, settle, judged.outcomes)
+    # The usual end: the fetcher shares one commit among many handlers.
     if later(successors):
         return []
     return follow(db, queue, policy, deliveries, {deliveries[0].token: successors}, began)
@@ -140,6 +143,8 @@ def follow(
                 raise
             refused, cause = left[0], error
         ended += failed(db, queue, policy, [refused], cause, began)
+        # Its successor cannot be enqueued, which is its own failure: the others of the commit are
+        # done.
         left = [each for each in left if each.token != refused.token]
     return ended
 
@@ -248,6 +253,8 @@ class Judged:
 
         Raises ``InvalidArgument``.
         """
+        # A transactional handler runs again after a conflict: verdicts of the former run no longer
+        # hold.
         self.verdicts.clear()
         self.outcomes.clear()
         if policy.handler.batch is None or not isinstance(found, Mapping):
@@ -270,6 +277,8 @@ class Judged:
             outcome = Outcome.SNOOZED
         else:
             outcome = Outcome.FAILED
+            # The worker's own policy, which the queue does not know: it rejects here what the queue
+            # would try again.
             if policy.max_attempts is not None and delivery.attempt >= policy.max_attempts:
                 verdict = Refuse(reason, False, seconds, verdict.traceback)
             if isinstance(verdict, Refuse):
@@ -318,6 +327,7 @@ def _commit(
     def limited(tr: fdb.Transaction) -> None:
         nonlocal slow
         seconds = body(tr, deliveries)
+        # Counted, not timed once: a machine that stalls for a moment must not fail the attempt.
         slow += seconds > TRANSACTION_SECONDS
         if slow >= MAX_SLOW:
             raise HandlerTooSlow(seconds=seconds)
@@ -341,6 +351,8 @@ def _settle(
             settle(left)
             break
         except LeaseLost as error:
+            # Lost leases belong to others by now; the rest must not be handled twice for their
+            # sake.
             gone = {*error.lost} & {*_ids(left)}
             if not gone:
                 raise

@@ -165,6 +165,8 @@ class Browser:
 
     def _next(self) -> _Browsed:
         """Move behind what was handled, and find the next messages. Both may be done twice."""
+        # No record of the commit: ``pass_by`` moves only a cursor that is still where it was found,
+        # so twice is as good as once.
         looked = self._run(lambda tr: self._look(tr, self._handled), lambda _: False)
         self._handled = None
         return looked
@@ -293,6 +295,8 @@ class Browser:
         with self.state.lock:
             self.changed.wait_for(lambda: self._ended or self._unwatched, looked.seconds)
             unwatched = min(looked.seconds, watching.UNWATCHED_SECONDS)
+            # The watch failed, so nothing would wake it: it looks again soon, and not at once,
+            # since other watches may fail, too.
             self.changed.wait_for(lambda: self._ended or not self._unwatched, unwatched)
         for watch in watches:
             watch.cancel()

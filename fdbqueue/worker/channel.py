@@ -168,6 +168,7 @@ class Channel:
         """A member begins, and holds nothing."""
         with self._lock:
             if not self._members:
+                # A worker that ran before has given back, or lost, all it held.
                 self._credit = replace(self._credit, held=0)
                 if self._credit.window:
                     self._credit = replace(self._credit, used_messages=0, used_bytes=0)
@@ -201,6 +202,7 @@ class Channel:
             before = self._members[: self._members.index(member)]
             if self._fetching not in (None, member):
                 return False
+        # Outside the lock: ``waits`` asks for the credit, which takes it.
         return not any(other.waits(now, free) for other in before)
 
     def begin(self, member: Member) -> Sequence[Flush]:
@@ -234,6 +236,8 @@ class Channel:
         for flush in flushes:
             flush.looking.discard(member)
             flush.held[member] = held.copy()
+            # All have looked: what is left of the credit must not bring messages that came after
+            # the flush.
             if not flush.looking and flush in self._flushes and not self._credit.window:
                 self._credit = self._credit.withdrawn()
             flush.check()
@@ -267,6 +271,8 @@ class Channel:
                 if waited:
                     flush.held[member] -= waited
                     if again:
+                        # They are in the queue again, so the member has to look once more before
+                        # the flush is done.
                         flush.looking.add(member)
                     flush.check()
 

@@ -224,6 +224,8 @@ class QueueConsumer:
                     wrote=_wrote,
                 )
             except _Evicted:
+                # What was leased in line is kept: only the second step, which goes to sleep, has to
+                # be made again.
                 return Fetched(first, asleep=False)
         return self._made(found, first)
 
@@ -241,6 +243,8 @@ class QueueConsumer:
         def take(tr: fdb.Transaction) -> _Unarmed | None:
             nonlocal first
             again, first = not first, False
+            # After a conflict acknowledgements must not be held up by the fight for messages: each
+            # goes its own way.
             if again or self._stands_in_line(tr, credit.room(most), 1):
                 return None
             return self._take(tr, credit, most, (), begins, finished=finished)
@@ -291,18 +295,23 @@ class QueueConsumer:
         strict: bool = True,
     ) -> _Unarmed:
         scope, me = self.queue._scope(tr), self.ref
+        # With a conflict: an evicted consumer must not take, since others have ended its leases and
+        # count it as gone.
         registered = registry.registered(tr, self.keys, me)
         coming = agenda.coming(tr, scope)
         # In the same round trip.
         above = registry.superior(tr, scope, self.priority, me.subscription)
         if not registered.present():
             raise _Evicted
+        # A consumer of a higher priority is awake or asleep: what is ready is for it.
         if above is not None:
             settle.ack(tr, self.queue._entry, finished)
             return Fetched([]), wakeups.defer(tr, scope, me, above)
         room = credit.room(most)
         returned = self._outranked(tr, prefetched, room)
         if returned:
+            # In the transaction that takes the more urgent ones: nobody else can take either in
+            # between.
             self.queue.release(tr, returned, delay=0)
             credit = credit.returned(*(len(each.payload) for each in returned))
             room = credit.room(most + len(returned))
@@ -408,6 +417,8 @@ class QueueConsumer:
                 yield one.message.envelope.size
 
         fitting = credit.admits(sizes())
+        # Nothing that was inspected exceeds the credit; more than that may have arrived by the time
+        # it takes.
         return fitting if fitting < inspected else room
 
     def _request(self, most: int, begins: bool, credit: Credit | None = None) -> Request:

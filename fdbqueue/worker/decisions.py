@@ -57,6 +57,7 @@ def window(least: int, handlers: int, seconds: float) -> int:
 
 def should_fetch(room: int, window: int, prefetched: int) -> bool:
     """Whether to fetch more: not one by one while something is prefetched."""
+    # A fetch for each free place would be a commit for each message.
     return room > 0 and (prefetched == 0 or 2 * room >= window)
 
 

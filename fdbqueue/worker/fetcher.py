@@ -103,6 +103,8 @@ class Fetcher:
                 # Until it is its turn, if others of the channel come first.
                 at = TURN_SECONDS if buffer.waits(now, state.is_free()) else buffer.fetch_at - now
                 until = min(POLL_SECONDS, lingers, max(0.0, at))
+                # Without a store nothing can be fetched or acknowledged: the connection wakes it
+                # when there is one.
                 buffer.changed.wait(until if usable else None)
         return False
 
@@ -133,6 +135,8 @@ class Fetcher:
             buffer.end_fetch(fetched, exchanged, world.monotonic() + seconds)
             self.state.work.notify_all()
         for watch in fetched.signal:
+            # Armed after the commit, with the values that the fetch saw: what has changed since
+            # fires at once.
             watch.on_ready(partial(self._rung, fetched))
         self._keep()
 
@@ -209,6 +213,8 @@ class Fetcher:
     def _rung(self, fetched: Fetched, watch: object) -> None:
         after = watching.UNWATCHED_SECONDS if watching.has_failed(watch) else 0.0
         with self.state.lock:
+            # A watch of an earlier fetch may fire late: it says nothing about what this one has
+            # left.
             if self.buffer.latest is fetched:
                 self.buffer.ring(after)
                 self.buffer.changed.notify()

@@ -49,6 +49,8 @@ class HandlerThreads:
                     job.overdue = True
                     state.jobs.discard(job)
                     state.stuck.add(job)
+                    # A thread cannot be ended: the stuck one keeps what it was called with, and
+                    # another one settles that as failed.
                     held = [each for each in job.deliveries if job.buffer.holds(each)]
                     late.append(Assignment(job.buffer, held, job.began, job.current))
             state.jobs.update(late)
@@ -88,6 +90,8 @@ class HandlerThreads:
             log.exception("%s: a settlement failed; its lease will expire", name)
             state.worker.connection.suspect()
         with state.lock:
+            # The stuck handler has returned at last: its messages are settled by the other thread,
+            # and this thread is one too many.
             if job.overdue:
                 state.stuck.discard(job)
                 return False
@@ -184,6 +188,8 @@ class HandlerThreads:
         buffer, late = job.buffer, list(job.current)
         rest = [each for each in job.deliveries if each not in late]
         if len(late) > 1:
+            # A batch: which of its messages is at fault is not known, so they are handled one by
+            # one.
             rest = late + rest
         elif late:
             error = too_late(buffer.policy.timeout)

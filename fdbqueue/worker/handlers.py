@@ -111,6 +111,7 @@ class Handler(Struct, frozen=True):
             given = [queue.value(each) for each in found]
         with Inside(tr[0].db) if tr else nullcontext():
             returned = self.function(*tr, given if self.batch else given[0])
+        # Caught here, since a coroutine that nobody awaits would count as done without having run.
         if type(returned) is CoroutineType:
             returned.close()
             raise InvalidArgument(

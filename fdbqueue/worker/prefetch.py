@@ -237,6 +237,8 @@ class Buffer:
         if now >= self.fetch_at or self._refreshes or self.exchanges:
             return True
         asleep = self.latest is not None and self.latest.asleep
+        # Nothing to be had, or nothing it may take: the watch, a settlement or a free handler
+        # changes that.
         if asleep or self.short or self.stalled or (self.alone and not free):
             return False
         return should_fetch(self.room, self.most, len(self.prefetched))
@@ -252,6 +254,8 @@ class Buffer:
         if not (self._refreshes or self.exchanges):
             return []
         self.handled, self.exchanges = 0, False
+        # Taken out of the buffer, so that no handler begins with one that is about to be given
+        # back.
         exchanged, self.prefetched = self.prefetched, []
         return exchanged
 
@@ -266,12 +270,15 @@ class Buffer:
         self.prefetched.extend(found)
         self.suspects = self.suspects or any(map(_begun, found))
         self.arrived.update(dict.fromkeys(map(_token, found), world.monotonic()))
+        # Tidied now and then, not at each end: that would cost every message a look-up.
         if len(self.arrived) > 2 * len(self.prefetched) + MAX_AHEAD:
             self.arrived = {each.token: self.arrived[each.token] for each in self.prefetched}
+        # The sort keeps the order within a level, in which they were delivered.
         self.prefetched.sort(key=_level)
         if exchanged:
             self.looked_at = world.monotonic()  # Whatever is left could not be taken.
         elif not self.prefetched or _is_behind(fetched, self.prefetched[0]):
+            # The time at which it began: what became ready during the fetch, it may not have seen.
             self.looked_at = self.began_at
         self.short, self.alone = fetched.short, fetched.alone
         self.latest, self.fetch_at = fetched, min(until, self.fetch_at)
@@ -356,6 +363,7 @@ class Buffer:
         """Seconds for which the fetcher may wait for more to acknowledge."""
         if not self.finished:
             return float("inf")
+        # All handlers have returned: there is nothing to wait for.
         if len(self.unsettled) == len(self.running):
             return 0.0
         return self.finished[0].at + LINGER_SECONDS - now
@@ -374,6 +382,8 @@ class Buffer:
         for job in self.finished:
             messages += len(job.deliveries) + job.successors.count
             size += job.successors.bytes
+            # One transaction carries so much; the rest goes with the next one, in the order in
+            # which it ended.
             if count and (messages > MAX_ACKNOWLEDGED or size > MAX_SUCCESSOR_BYTES):
                 break
             count += 1
@@ -394,6 +404,7 @@ class Buffer:
         if old:
             self.prefetched = [each for each in self.prefetched if each not in old]
             self.gave_back(old)
+            # Its pace was that of fast handlers: until one is free again, nothing is taken ahead.
             self.stalled, self.pace = True, None
             self._adapt()
         return old
@@ -429,6 +440,7 @@ class Buffer:
                 self.gave_back([delivery])
                 return True
         if token in self.running and token not in self.lost:
+            # Kept as lost while its handler runs, so that nothing extends or settles it.
             self.lost.add(token)
             return True
         return False

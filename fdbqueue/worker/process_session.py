@@ -107,6 +107,8 @@ class ProcessSession:
                 if gone:
                     self._left_behind.pop(consumer, None)
                 else:
+                    # The store was away: the next sign of life tries again, for as long as the
+                    # session lives.
                     self._left_behind[consumer] = keys
                 name = self._name
                 left = self._consumers or self._registering or self._left_behind
@@ -165,6 +167,8 @@ class ProcessSession:
             self._leaving = evicted.leaving
             if evicted.consumers:
                 log.info("removed %d consumers of dead processes", len(evicted.consumers))
+        # Due at once: the next beat goes on, while this process's own sign of life is never delayed
+        # for more than a second.
         if evicted.more:
             self._beat_at = 0.0
 
@@ -175,6 +179,7 @@ class ProcessSession:
         with self._lock:
             if self._name == name:
                 self._name = None
+                # They are removed with the session; each registers anew when it next fetches.
                 self._consumers.clear()
                 self._left_behind.clear()
 

@@ -72,7 +72,10 @@ class Runtime:
                 state.ended.wait(min(left, 0.2))
             abandoned = [(buffer, buffer.unfinished()) for buffer in state.buffers]
             for buffer in state.buffers:
+                # From here on a handler that returns finds its message not held, and settles
+                # nothing.
                 buffer.end(list(buffer.running.values()))
+        # Only now: leases are extended as long as handlers may still end in time.
         self.lease_extender.stop()
         self.cancellations.stop()
         self.handlers.abandon()
@@ -96,6 +99,8 @@ class Runtime:
         with self.state.lock:
             for buffer in self.state.buffers:
                 if state is ConnectionState.LOST:
+                    # The store has been away for longer than any lease: others may have the
+                    # messages already.
                     buffer.lose_all()
                 if self.connection.usable:
                     buffer.ring()
@@ -121,5 +126,6 @@ class Runtime:
             deadline = world.monotonic() + (0.1 if busy else HURRY_SECONDS)
         self.handlers.ended(HURRY_SECONDS)
         for thread in self.state.threads:
+            # A handler may stop its own worker, and cannot wait for itself.
             if thread.ident != world.get_ident():
                 thread.join(max(0.0, deadline - world.monotonic()))

@@ -111,6 +111,7 @@ class SharedState:
         self._hasty = False
         """Whether it has waited for too long, until no job is left."""
         for buffer in self.buffers:
+            # One lock for all: what is ready, running and stopping is always seen together.
             buffer.changed = world.Condition(self.lock)
             buffer.channel.open(buffer)
 
@@ -240,6 +241,7 @@ class SharedState:
             return ready
         suspects = [buffer.suspect is not None for buffer in self.buffers]
         if any(suspects):
+            # Beside no other, so that if the process dies it is known of what.
             return [suspect and not self.jobs for suspect in suspects]
         if any(buffer.alone for buffer in self.buffers) or any(
             delivery.begun for job in self.jobs for delivery in job.deliveries

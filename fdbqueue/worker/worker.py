@@ -85,9 +85,9 @@ class Worker:
         self._runtime: Runtime | None = None
         self._server: Server | None = None
         self._systemd: Systemd | None = None
+        """Whom it tells that it is ready, lives and stops, if anybody."""
         self.tells: Callable[[Sequence[Work]], object] | None = None
         """Who else is to know what it handles, at each sign of life."""
-        """Whom it tells that it is ready, lives and stops, if anybody."""
         self._notices: Notices | None = None
         self._concurrency = _whole("concurrency", concurrency, 1, 1_000)
         self._prefetch = None if prefetch is None else _whole("prefetch", prefetch, 0, 10_000)

@@ -35,9 +35,12 @@ def store(
         enqueue(batch)
         return
     except (QueueError, *FAILURES) as error:
+        # Any other error is of the store, not of a message: halves would fail in the same way, each
+        # after its own timeout.
         if len(batch) == 1 or not isinstance(error, PARTIAL):
             lose(batch, error)
             return
+    # One bad message costs logarithmically many transactions, and fails alone; the order stays.
     middle = len(batch) // 2
     store(batch[:middle], enqueue, lose)
     store(batch[middle:], enqueue, lose)

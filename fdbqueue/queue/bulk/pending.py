@@ -91,6 +91,8 @@ class PendingMessages:
         with self._lock:
             if self.closed:
                 raise ProducerClosed
+            # Whoever finds others waiting joins them, even if its own message would fit: first
+            # come, first served.
             if not self._line and self._fits(sent):
                 self._enter(sent)
                 return
@@ -147,6 +149,8 @@ class PendingMessages:
             self.messages -= len(batch)
             self.size -= sum(sent.size for sent in batch)
             self._admit()
+            # A fresh event for the next batch: whoever waits for this one cannot miss that it was
+            # set.
             changed, self._changed = self._changed, tasks.Event()
         changed.set()
 
@@ -192,6 +196,7 @@ class PendingMessages:
         if not waiting:
             return 0.0 if self.closed else _NEVER
         full = waiting >= self.max_batch or self._waiting_size >= STEP_BYTES
+        # With somebody in line the bounds are full: lingering could gather no more.
         if full or self.closed or self._line or self._done < self._wanted:
             return 0.0
         if self.linger is not None:
@@ -199,6 +204,8 @@ class PendingMessages:
         return self._expected_until if waiting < self._expected else 0.0
 
     def _fits(self, sent: Sent) -> bool:
+        # A message larger than all the room is let in when nothing else is held; it would wait for
+        # ever.
         return not self.messages or (
             self.messages < self.max_messages and self.size + sent.size <= self.max_bytes
         )

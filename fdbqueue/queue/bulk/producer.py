@@ -251,6 +251,8 @@ class Producer(Generic[T]):
                 batches.store(begun, self._store, self._lose)
         except BaseException as error:
             log.exception("%s: the producer met an error it does not know", self._queue.name)
+            # An error that escaped would end the thread, and every later future would wait for
+            # ever.
             _fail(begun, error)
         if self._failed:
             what = self._queue.name, self._failed, self._error
@@ -267,12 +269,15 @@ class Producer(Generic[T]):
         alone = len(batch) == 1
         room = max(0.0, batch[0].at + self._timeout - world.monotonic()) if alone else 0.0
         admitted = self._queue._admit(self._db, [sent.given for sent in batch], room)
+        # Before the futures: senders that wait for them send the next messages the moment they are
+        # told.
         self._pending.expect(len(batch))
         for sent, message_id in zip(batch, admitted.ids, strict=True):
             _tell(sent.future, message_id)
 
     def _timely(self, batch: Sequence[Sent]) -> Sequence[Sent]:
         """The messages that have not waited for too long; the others fail."""
+        # A queue that was full for long must not store what its sender has given up by now.
         since = world.monotonic() - self._timeout
         late = [sent for sent in batch if sent.at < since and not sent.future.done()]
         if late:

@@ -98,6 +98,8 @@ class Sharing:
                 self.end()
             elif call in self._waiting:
                 self._waiting.remove(call)
+            # Its message is in a transaction by now, which tells it the outcome: a cancelled task
+            # waits for that, so that nothing is stored behind its back.
             elif call.begun:
                 call.turn.wait()
             raise
@@ -112,6 +114,7 @@ class Sharing:
         try:
             batches.store(group, self._store, _lose)
         except BaseException as error:
+            # The others must not wait for a leader that is gone.
             _lose([each for each in group[1:] if not each.turn.is_set()], error)
             raise
 
