@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import command_tables
 import option_tables
 from aio_stubs import TARGET, stubs
 
@@ -51,6 +52,7 @@ def pages() -> dict[Path, str]:
     parts = {
         "api/options.md": options,
         "guarantees.md": {"states": states()},
+        "reference/cli.md": {"commands": command_tables.table()},
         "storage.md": {"keys": keys()},
         **spark,
         "waiting.md": {"moves": moves()},
