@@ -170,6 +170,7 @@ def _ack(
             if delivery.token in successors:
                 try:
                     successors[delivery.token].enqueue(tr)
+                # For the retry loop: a conflict is no fault of the successor.
                 except fdb.FDBError:
                     raise
                 except Exception as error:

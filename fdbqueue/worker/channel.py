@@ -219,6 +219,8 @@ class Channel:
                 return
             if sizes:
                 self._credit = self._credit.taken(*sizes)
+                # To the end: those that take by one credit take turns, or a busy queue would starve
+                # the others.
                 self._members.remove(member)
                 self._members.append(member)
             others = [other for other in self._members if other is not member]

@@ -66,6 +66,8 @@ class Fetcher:
             if not fetches:
                 self._acknowledge(finished)
                 continue
+            # Its watches are for what the last fetch saw; the next one arms its own, and a client
+            # may have only so many.
             _disarm(past)
             try:
                 self._fetch(credit, most, finished, exchanged, begins)

@@ -219,6 +219,7 @@ class Worker:
             self._browsed.append(Browsed(queue, subscription, call, backoffs.store(fail.backoff)))
             return self
         policy = self._policy(queue, call, take, run, fail)
+        # Once the store was silent for as long as the shortest lease, others may have the messages.
         self.connection.lost_after = min(
             policy.lease, *(each.policy.lease for each in self._buffers), DEAD_SECONDS
         )
@@ -322,7 +323,10 @@ class Worker:
         back, and finishes the running ones, for at most ``shutdown`` seconds. The second stops at
         once. Running messages are then given back, if the store answers; else their leases expire.
         """
+        # A socket wakes the main thread from a signal handler and from any thread, without a lock
+        # that the interrupted code may hold.
         sleeper, waker = socket.socketpair()
+        # A full socket has woken it already: the signal handler must not wait.
         waker.setblocking(False)
         self._wake = partial(_send, waker)
         # In short turns: a signal handler runs only between two of them on some platforms.
@@ -356,8 +360,10 @@ class Worker:
     def __enter__(self) -> Self:
         if not (self._buffers or self._browsed):
             raise InvalidArgument(argument="worker", value=self.name, problem="it has no handler")
+        # Before anything starts: a port that is taken fails the start, and not a worker that runs.
         self._listen()
         try:
+            # Fresh ones, since a worker may run again after it has stopped.
             buffers = [buffer.empty() for buffer in self._buffers]
             runtime = Runtime(self, buffers, self._browsed, self._handlers)
             runtime.start()

@@ -58,6 +58,7 @@ class Notices:
             if problem is None and not self._ready:
                 notices.append(READY)
             asked = self._systemd.watchdog
+            # Not before it is ready: systemd bounds the start by another timeout.
             if asked and (self._ready or notices) and self._probes.dead(now) is None:
                 notices.append(WATCHDOG)
             status = "takes messages" if problem is None else f"not ready: {problem}"

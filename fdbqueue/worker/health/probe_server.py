@@ -119,6 +119,7 @@ class _Listener(ThreadingMixIn, TCPServer):
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
         if len(self._clients) >= MAX_CLIENTS:
+            # The one that has sent nothing for longest: slow clients must not keep probes out.
             self._cut(next(iter(self._reading.copy()), None))
         return len(self._clients) < MAX_CLIENTS
 
@@ -148,6 +149,8 @@ class _Listener(ThreadingMixIn, TCPServer):
             return  # None, or it has just sent its request
         self._clients.discard(request)
         try:
+            # Not closed: its thread still reads from it, and another client might get the same
+            # descriptor.
             request.shutdown(socket.SHUT_RDWR)
         except OSError:
             log.debug("a client is gone already")
@@ -165,6 +168,8 @@ class _Request(BaseHTTPRequestHandler):
             return False
         self.server.has_read(self.connection)
         name = host_name(self.headers.get("Host", ""))
+        # A page in a browser could have its own name resolve to this address, and read the answers
+        # as its own.
         if not is_inner(name) and name not in self.server.names:
             self._send(text(HTTPStatus.MISDIRECTED_REQUEST, "not served under this name"))
             return False

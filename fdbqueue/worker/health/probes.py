@@ -43,6 +43,7 @@ class Probes(Struct, frozen=True):
         if not self.connection.usable:
             return None
         for loop in self.loops:
+            # While the store was away loops rightly stood still: their time counts from its return.
             late = now - max(loop.turned_at, self.connection.since)
             if late > loop.patience and not loop.over:
                 return f"the thread that {loop.does} has not come round for {late:,.0f} s"

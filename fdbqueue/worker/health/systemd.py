@@ -34,6 +34,7 @@ class Systemd:
 
         notify = sdnotify.SystemdNotifier().notify
         del os.environ[SOCKET]
+        # The variables may be left over from a parent: they are meant for the process with that id.
         asks = micros.isdecimal() and int(micros) > 0 and pid in ("", str(os.getpid()))
         return cls(notify, int(micros) / 1e6 if asks else None)
 

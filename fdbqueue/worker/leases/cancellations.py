@@ -73,6 +73,7 @@ class Cancellations:
         """A fetch has ended. Needs no lock."""
         watched = self._watched[buffer]
         with self.state.lock:
+            # Taken since the watch was armed: what is cancelled of it fires that.
             if not watched.holds or buffer.began_at >= watched.since:
                 return
             if watched.look_at == math.inf:  # else it is due, or waits after a failure
@@ -96,6 +97,8 @@ class Cancellations:
             for watched in due:
                 self._try(watched)
             with self.state.lock:
+                # A producer that cancels thousands changes the key as often; each look answers for
+                # all until then.
                 self._changed.wait_for(lambda: self._stopped, PACE_SECONDS)
         self._loop.end()
         for watched in self._watched.values():
@@ -135,6 +138,8 @@ class Cancellations:
         buffer = watched.buffer
         with self.state.lock:
             watched.look_at, armed = math.inf, watched.since < math.inf
+        # Armed before the look: what is cancelled between the two fires the watch, instead of being
+        # missed.
         if not armed:
             self._arm(watched)
         with self.state.lock:
@@ -156,6 +161,8 @@ class Cancellations:
     def _fired(self, watched: _Watched, watch: watching.ArmedWatch) -> None:
         pause = watching.UNWATCHED_SECONDS if watching.has_failed(watch) else 0.0
         with self.state.lock:
+            # Unarmed before the look: a cancellation that comes during it finds a new watch, or is
+            # seen.
             watched.watch, watched.since = None, math.inf
             watched.look_at = world.monotonic() + pause
             self._changed.notify()

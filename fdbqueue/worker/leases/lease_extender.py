@@ -74,6 +74,7 @@ class LeaseExtender:
         """Extend and beat until stopped."""
         state = self.state
         policies = [buffer.policy for buffer in state.buffers]
+        # A stuck handler is replaced at most a quarter of its timeout late.
         timeouts = [policy.timeout / 4 for policy in policies if policy.timeout is not None]
         if any(policy.adapts for policy in policies):
             timeouts.append(shared.AHEAD_WAITS_SECONDS)
@@ -85,6 +86,8 @@ class LeaseExtender:
             self.handlers.replace_stuck()
             with state.lock:
                 state.hurry_exclusive()
+            # Neither leases nor signs of life reach a store that is away, and each attempt would
+            # block for its timeout.
             if not state.worker.connection.usable:
                 continue
             try:
@@ -123,6 +126,7 @@ class LeaseExtender:
         taken ahead of fast handlers: others may be free."""
         with self.state.lock:
             now, longest = world.monotonic(), max(buffer.policy.lease, shared.WAITS_SECONDS)
+            # With a free handler it is about to be begun: to give it back would only delay it.
             busy = len(self.state.jobs) >= self.state.worker.concurrency
             times = now - longest, now - shared.AHEAD_WAITS_SECONDS
             old = buffer.give_up_waiting(*times) if busy else []
@@ -138,6 +142,7 @@ class LeaseExtender:
             held = [delivery for delivery in buffer.held() if due(delivery)]
         extended = extend(self.state, buffer, held)
         end_cancelled(self.state, buffer)
+        # By the time before the extension: a lease is never believed to last longer than it does.
         self._renewed.update((delivery.token, now) for delivery in extended)
 
     def _next_beat(self) -> float:

@@ -38,6 +38,8 @@ class Membership:
             for queue, one in running
         ]
         if self.doing is not None:
+            # In shared memory, which outlives the process: the supervisor reads it once that has
+            # died.
             self.doing.value = ", ".join(texts).encode()[:TEXT_BYTES]
 
     def systemd(self) -> Systemd:

@@ -53,6 +53,7 @@ def load(target: str) -> Worker:
 
 def _jobs(target: str, queues: list[Queue[Any]]) -> Worker:
     """A worker for the jobs of queues."""
+    # Once for each queue, by whichever names a module has it.
     having = {each._keys.prefix: each for each in queues if each._jobs}
     worker: Worker | None = None
     for queue in having.values():
@@ -113,6 +114,7 @@ def run(
     if worker.health is not None and worker.metrics is None and metrics is not None:
         worker.metrics = metrics()
     worker.tells = None if place is None else place.tell
+    # Before it tells that it runs: a taken port is an error of the start.
     worker._listen()
     if tell is not None:
         for line in worker.described():

@@ -27,6 +27,8 @@ QUICK_SECONDS = 5.0
 """A process that ends sooner after its start has failed to start."""
 MAX_WAIT_SECONDS = 30.0
 _SKIPPED = {"node_modules", "__pycache__", "site-packages"}
+# Not forked: a child of a process with threads, and with a client of the store, would inherit locks
+# that nobody releases.
 _SPAWN = multiprocessing.get_context("spawn")
 
 
@@ -149,8 +151,11 @@ class Supervisor:
                 if code == 0:
                     slot.over = True
                 elif self.reload is not None:
+                    # With ``reload`` somebody is editing: the next change starts it.
                     slot.start_at = float("inf")
                     self.tell(f"{ended}; waiting for a change")
+                # It fails at its first start, by itself: an error in the set-up, which no restart
+                # mends.
                 elif quick and code > 0 and not slot.failures:
                     return int(code)
                 else:
@@ -230,5 +235,6 @@ def _ended(slot: Slot, code: int) -> str:
 
 
 def _alone(work: Callable[[Membership], object], place: Membership) -> None:
+    # An interrupt at the terminal goes to the parent alone, which stops all in order.
     os.setsid()
     work(place)

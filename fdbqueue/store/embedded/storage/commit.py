@@ -98,6 +98,8 @@ class Committer:
     def commit(self, request: CommitRequest) -> None:
         """Commit a request; returns when it is done, with its outcome in the request."""
         if not finisher.helper.running:
+            # Without a thread left for it commits still work; only an interrupt in the middle of
+            # one would not be finished.
             with contextlib.suppress(EngineError):
                 finisher.start()
         try:
@@ -160,6 +162,7 @@ class Committer:
     def withdraw(self, request: CommitRequest) -> bool:
         """Take back a request, unless it is being committed or its thread must lead."""
         with self._mutex:
+            # Begun means that it may be written: to report a timeout then would be a lie.
             if request.begun or request.done or self._leader is request:
                 return False
             request.withdrawn = request.done = True
@@ -235,6 +238,7 @@ class Committer:
         found = [request for request in group if request.its_turn == turn]
         if not found and shared.is_turn():
             return False
+        # First, so that nothing of its own group can conflict with it.
         self._group = found + [request for request in group if request.its_turn != turn]
         shared.words[TURN] = 0
         return True
@@ -244,6 +248,7 @@ class Committer:
         alternate, and each pays for a whole fsync."""
         if self._file.synchronous == "full":
             deadline = world.monotonic() + self._writer.seconds * _GATHER_SHARE
+            # Only with an fsync to share: without one, waiting costs more than a second commit.
             while len(self._waiting) < self._expected and world.monotonic() < deadline:
                 world.sleep(_GATHER_STEP)
 
@@ -360,7 +365,11 @@ class Committer:
         shares: whether other processes may have.
         """
         mailbox, writer = self._mailbox, self._writer
+        # From here on an interrupt leaves the outcome unknown, and nobody may lead the same group
+        # again.
         self._writing = True
+        # Under the lock and before anything is written: a commit to a file that was moved away
+        # would be lost with it.
         misplaced = self._misplaced()
         if misplaced is not None:
             for request in group:
@@ -378,6 +387,7 @@ class Committer:
         except (sqlite3.Error, StoreError) as error:
             # Each process finds out for itself whose request it is.
             mailbox.answer(posts, done=False)
+            # One request of the group is the cause: by themselves all others succeed.
             if len(group) > 1 or posts:
                 return self._write_singly(group)
             group[0].error = store_error(self._file.path, error)

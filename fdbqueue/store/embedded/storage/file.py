@@ -185,6 +185,8 @@ def _check_identity(path: str) -> int:
 
 @contextlib.contextmanager
 def _all_or_nothing(connection: sqlite3.Connection) -> Iterator[None]:
+    # IMMEDIATE takes the write lock at once: of two processes that make the same store, the second
+    # waits, and then finds it made.
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield

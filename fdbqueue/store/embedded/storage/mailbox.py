@@ -151,6 +151,8 @@ class Mailbox:
         if len(group) > _MOST_REQUESTS or self._shared.closed:
             return False
         for request in group:
+            # These need their own process while they commit: to be withdrawn, to report conflicts,
+            # or to go first.
             if not request.plain or request.report or request.deadline or request.its_turn:
                 return False
         data = _encode((self._durable, [_fields(request) for request in group]))
@@ -164,11 +166,13 @@ class Mailbox:
         number = self.before % _POSTS + 1
         words[at + _LENGTH] = len(data)
         words[at + _CHECKSUM] = crc32(data, number)
+        # Last of all: from here on a holder may take it.
         words[at + _POSTED] = number
         if words[BOXES] <= box:
             words[BOXES] = box + 1
         words[POSTS] = world.monotonic_ns()
         expected, posts = words[EXPECTED], self._shared.posts
+        # Only the last one that is waited for wakes the holder: each wake-up is a system call.
         if expected and posts is not None and self.waiting() + 1 >= expected:
             posts.wake()
         return True
@@ -202,6 +206,8 @@ class Mailbox:
             number = words[at + _POSTED]
             if number == words[at + _ANSWERED] or box == self._own:
                 continue
+            # The owner may have died after it posted: nobody waits for the outcome, and it may
+            # never have been meant to commit.
             owned = self._lock_of(box, fcntl.F_OFD_GETLK) != fcntl.F_UNLCK
             if not owned:
                 self._wipe(box)
@@ -211,6 +217,8 @@ class Mailbox:
             # What a holder noted that died before its commit; another commit may get its version.
             words[at + _TAKEN] = 0
             requests = self._read(box, number)
+            # The holder's log of conflicts does not reach back further: what is older must be
+            # judged by its own process.
             if requests and all(oldest <= (one.read_version or oldest) for one in requests):
                 posts.append(Post(box, number, requests))
         return posts
@@ -242,6 +250,7 @@ class Mailbox:
         """Leave nothing of what was posted."""
         begin = _bytes_of(box) + _DATA
         length = self._shared.words[_words_of(box) + _LENGTH]
+        # The memory is shared with processes that may be damaged: no length in it is trusted.
         length = min(max(length, 0), BOX_BYTES - _DATA)
         self._shared.map[begin : begin + length] = bytes(length)
 
@@ -255,6 +264,8 @@ class Mailbox:
                 code = request.error.code if isinstance(request.error, Fault) else 0
                 words[index] = code << _ORDER_BITS | request.order
             words[at + _SUM] = self._sum_of(box, number, len(requests))
+            # After the outcomes and their checksum: if the holder dies here, the next one knows
+            # that these were to be the answer.
             words[at + _TAKEN] = number
 
     def answer(self, posts: Sequence[Post], done: bool) -> None:

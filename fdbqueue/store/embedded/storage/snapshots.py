@@ -118,6 +118,7 @@ class Snapshot:
         while begin < end:
             page, left = self._page(begin, end, reverse, wanted, size)
             yield from page
+            # Neither limit was reached, so the range has ended.
             if left > 0 and len(page) < wanted:
                 return
             # More is needed only if own writes hide some of the rows.
@@ -210,6 +211,8 @@ class Snapshots:
         nanoseconds = world.monotonic_ns()
         now = nanoseconds * 1e-9
         behind = self._clock.base + nanoseconds // 1000 - words[FLOOR]
+        # The version of a reader must not be much older than the present, or leases and limits by
+        # version would last too long.
         if behind > TICK_AFTER:
             self._tick()
         elif behind < 0:
@@ -217,6 +220,8 @@ class Snapshots:
         with self._lock:
             if self._released:
                 self._drop_released()
+            # Before the snapshot is begun: what that lacks has then committed at a version above
+            # the floor.
             floor = words[FLOOR]
             snapshot = self.current
             if (
@@ -261,6 +266,7 @@ class Snapshots:
         snapshot does if the commit that ended its time came after the version.
         """
         current, read_version = self.acquire()
+        # Nothing was committed between: the current state is that of the version.
         if current.newest <= version <= read_version:
             return current
         self.release(current)
@@ -412,6 +418,8 @@ class Snapshots:
 
     def before_fork(self) -> None:
         """Close every connection, used or not, and open none until after the fork."""
+        # Held over the fork: a lock that another thread holds at that moment would stay held in the
+        # child for ever.
         self._lock.acquire()
         self._drop_kept()
         self._drop_released()

@@ -100,6 +100,7 @@ class Sidecar:
         self._open(store)
 
     def _open(self, store: os.stat_result | None = None) -> None:
+        # A link in the place of the sidecar could make this process write to any file of its user.
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
             self.descriptor = os.open(self.path, flags, 0o600)
@@ -120,6 +121,8 @@ class Sidecar:
         try:
             flock(self.descriptor, LOCK_EX)
             if not self._map(self._make_room()):
+                # The magic number is written last: until then others find the file not prepared,
+                # and wait for the lock.
                 self.words[ANNOUNCED] = self.words[FLOOR] = 0
                 self.words[_WORD_MAGIC] = _MAGIC
         finally:
@@ -139,6 +142,7 @@ class Sidecar:
         """Leave alone what is no sidecar, and let nobody use it who may not use the store."""
         found = os.fstat(self.descriptor)
         if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+            # A second name could lead others to another lock for the same store.
             raise NotAStore(self.path, "it is not a regular file with one name")
         head = os.pread(self.descriptor, 8, 0)
         if head.strip(b"\0") and head != _MAGIC.to_bytes(8, "little"):
@@ -243,6 +247,7 @@ class Sidecar:
 
         Running threads find copies of the numbers, and can commit nothing.
         """
+        # A copy: threads that still read a number find one, instead of memory that is gone.
         self.words = memoryview(bytearray(self.words)).cast("q")
         self.closed = True
         self.wake()
@@ -302,6 +307,8 @@ class VersionClock:
 
     def __init__(self, created: float, newest: int) -> None:
         wall = int((world.time() - created) * VERSIONS_PER_SECOND) + _FIRST_VERSION
+        # Never below the newest version of the file: a wall clock that was set back must not hand
+        # out versions twice.
         self.base = max(newest, wall) - world.monotonic_ns() // 1000
 
     def now(self) -> int:

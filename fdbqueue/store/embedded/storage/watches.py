@@ -122,6 +122,8 @@ class Watches:
             keys = self._by_slot.setdefault(slot, {})
             keys[watch.key] = None
             writes, clears = watch.seen
+            # Somebody else has written to the slot since: the key must be compared once before its
+            # watch can rest.
             if not own or self.count(watch.key) != (writes + 1, clears):
                 self._noted[slot] = None
             elif len(keys) == len(self._by_key[watch.key]) == 1:
@@ -298,6 +300,7 @@ class Watches:
                 if keys and keys.keys() <= values.keys():
                     self._noted[slot] = count
         for watch in changed:
+            # Outside the lock: what a callback does may arm or cancel a watch of this store.
             watch.complete()
         if not complete and not self._waiting_since:
             self._waiting_since = world.monotonic()

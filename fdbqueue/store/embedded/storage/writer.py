@@ -68,6 +68,7 @@ class Writer:
         read_version, reads = request.read_version, request.reads
         if read_version is None or not reads:
             return 0
+        # What was written before is not in the log any more: whether it conflicts cannot be told.
         if read_version < self._recent.complete_from:
             return TOO_OLD
         later = self._recent.since(read_version, reads)
@@ -112,6 +113,8 @@ class Writer:
         self._lent, sees = self._snapshots.lend()
         cursor = self._lent
         try:
+            # Its cursor still reads the newest state, and may write from there without a new
+            # transaction.
             if sees != words[ANNOUNCED]:
                 _begin(cursor)
             accepted = self._write(cursor, group, note)
@@ -131,6 +134,7 @@ class Writer:
         with contextlib.suppress(sqlite3.ProgrammingError):
             if cursor.connection.in_transaction:
                 _roll_back(cursor)
+                # It announced a commit that will not come: others would wait for it.
                 self._file.shared.words[ANNOUNCED] = self._recent.newest
             cursor.connection.close()
         self._lent = None
@@ -156,6 +160,7 @@ class Writer:
             raise self._senseless()
         accepted: list[CommitRequest] = []
         for request in group:
+            # Nothing was committed since it read: then only its own group can conflict with it.
             stale = request.read_version is not None and request.read_version < recent.newest
             refusal = self._judge(request, accepted) if stale or accepted else 0
             if refusal:
@@ -166,6 +171,7 @@ class Writer:
                     request.stamp(version)
                 accepted.append(request)
         if note is not None:
+            # Before the commit: if this process dies right after it, the outcomes are there.
             note(version)
         if not accepted:
             cursor.execute("ROLLBACK")
@@ -186,6 +192,8 @@ class Writer:
         if self._groups % _TRIM_EVERY == 1:
             cursor.execute(_LOG_TRIM, (version - _KEEP_VERSIONS,))
             recent.trim(version - _KEEP_VERSIONS)
+        # Before the slots and the commit, so that no reader takes a state for current that this
+        # commit is about to replace.
         words[ANNOUNCED] = version
         try:
             for request in accepted:
@@ -292,6 +300,7 @@ def _apply(
         if op == atomic.CLEAR_RANGE and operand is not None:
             cursor.execute(rows.CLEAR_RANGE, (key, operand))
             sampling.note_clear_range(cursor, key, operand)
+            # Which of the known keys lie in the range is not worth a look: all are read again.
             values.clear()
             continue
         if op not in (atomic.SET, atomic.CLEAR_RANGE):

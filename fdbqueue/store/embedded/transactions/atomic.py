@@ -69,6 +69,7 @@ def _and_v2(old: bytes | None, operand: bytes) -> bytes:
 def _append(old: bytes | None, operand: bytes) -> bytes:
     if not old:
         return operand
+    # As on a cluster: what would be too long is left as it was, without an error.
     return old if len(old) + len(operand) > VALUE_LIMIT else old + operand
 
 

@@ -101,6 +101,7 @@ class CommitRequest:
         if not any(op in atomic.STAMPED_TYPES for op, _, _ in mutations):
             return
         ten_bytes = atomic.stamp(version, self.order)
+        # A copy: a group that is repeated request by request is stamped anew from what was asked.
         self.writes = KeySet()
         self.writes.update(writes)
         self.mutations = [self._stamped(ten_bytes, *mutation) for mutation in mutations]
@@ -122,6 +123,8 @@ class CommitRequest:
         clears: list[tuple[bytes]] = []
         slots: dict[int, None] = {}
         for op, key, operand in self.mutations:
+            # Versionstamps, ranges and conditions need the state at commit: the lock's holder
+            # applies these one by one.
             if op not in _PLAIN:
                 return
             number = crc32(key)
@@ -138,6 +141,8 @@ class CommitRequest:
                     return
                 size = None if operand is None else len(key) + len(operand)
                 self.sampled = [*self.sampled, (key, size)]
+        # A key that is changed twice needs its mutations in their order, which statements by kind
+        # do not keep.
         if len(slots) < len(self.mutations) != len({key for _, key, _ in self.mutations}):
             return
         self.rows, self.changes, self.clears = rows, changes, clears

@@ -39,6 +39,8 @@ def fdb_transaction_commit(
             tr.commit_started, tr.plain = True, False
             if tr.commit_error:
                 raise Fault(tr.commit_error)
+            # As on a cluster: a read that failed makes the commit fail, even if the program went on
+            # without it.
             if tr.read_error is not None:
                 raise tr.read_error
             request = _request(tr)
@@ -111,6 +113,7 @@ def _commit(
     options, store = tr.options, tr.store
     if options.read_only:
         raise Fault(codes.READ_ONLY)
+    # The exact size is added up only where the rough one is too large.
     if tr.approximate > options.size_limit and _commit_size(request) > options.size_limit:
         raise Fault(codes.TRANSACTION_TOO_LARGE)
     if request.read_version is not None:
@@ -267,6 +270,7 @@ def _next_delay(tr: EmbeddedTransaction, code: int) -> float:
 
 def _retry(tr: EmbeddedTransaction, future: PendingFuture) -> None:
     with tr.lock:
+        # Cancelled or reset while it waited: the transaction is no longer what is to be retried.
         if future.ready:
             return
         tr.waiting = [other for other in tr.waiting if other is not future]

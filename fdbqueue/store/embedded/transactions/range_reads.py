@@ -91,6 +91,8 @@ class SnapshotReader:
         low, high = begin, end
         check = bool(writes.unreadable) and not self._bypass
         while True:
+            # The snapshot is opened only when it matters: a transaction that reads back its own
+            # writes takes no read version, and conflicts with nothing.
             if rows is None and not _alone(writes, key, low, high, reverse):
                 rows = self._uncleared(writes, low, high, reverse, limit, size)
                 row = next(rows, None)

@@ -30,6 +30,7 @@ class RangeSet:
     def add(self, begin: bytes, end: bytes) -> None:
         """Add a range; ranges that touch become one."""
         begins, ends = self.begins, self.ends
+        # Most ranges are added in order: then there is nothing to search or merge.
         if not begins or begin > ends[-1]:
             begins.append(begin)
             ends.append(end)

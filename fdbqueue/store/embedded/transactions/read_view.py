@@ -42,6 +42,7 @@ def fdb_transaction_get_read_version(handle: Handle) -> Future:
                     raise Fault(tr.deferred)
                 tr.check_fault()
             if tr.read_version is None:
+                # The program knows the version now, and may ask another transaction to read at it.
                 tr.store.snapshots.keep(_open(tr))
             return Future(tr.read_version)
         except Exception as error:
@@ -70,6 +71,8 @@ def _open(tr: EmbeddedTransaction) -> Snapshot:
     if faults.active is not None:
         faults.active.before_read()
     if tr.read_version is None:
+        # Without turns a slow transaction on a hot key would conflict for ever: on a cluster
+        # distance is as random as here scheduling is not.
         if tr.conflicts >= _CONFLICTS:
             tr.turn = snapshots.take_turn(_TURN_SECONDS * 2 ** min(tr.conflicts - _CONFLICTS, 5))
         tr.snapshot, tr.read_version = snapshots.acquire()

@@ -137,6 +137,7 @@ def fdb_transaction_get_key(
                 else:
                     found = view.edge(b"", start if start < limit else limit, last=True) or b""
                     passed = found, start
+                # Own writes lie on the way: only the merged view tells which key comes next.
                 if tr.writes.shadows and tr.writes.touches(*passed):
                     found = None
             if found is None:
@@ -291,7 +292,7 @@ def fdb_transaction_get_range_split_points_with_limit(
 def fdb_transaction_get_range_split_points(
     handle: Handle, begin: bytes, begin_length: int, end: bytes, end_length: int, chunk: int
 ) -> Future:
-    """As the function above, without a limit."""
+    """The same for the bindings before 8.0: with no limit to the number of keys."""
     return fdb_transaction_get_range_split_points_with_limit(
         handle, begin, begin_length, end, end_length, chunk, -1
     )
@@ -329,6 +330,8 @@ def fdb_transaction_watch(handle: Handle, key: bytes, length: int) -> Future:
                 raise Fault(codes.OUTSIDE_LEGAL_RANGE)
             if len(key) > write_key_limit(key, tr.options.raw_access):
                 raise Fault(codes.KEY_TOO_LARGE)
+            # With a conflict, as on a cluster: the value it saw is the one that the commit builds
+            # on.
             watch = tr.database.new_watch(key, _get(tr, key, snapshot=0))
             watch.seen = tr.store.watches.count(key)
             if not tr.watching:

@@ -118,6 +118,7 @@ class EmbeddedTransaction:
         """Forget everything but what a retry keeps."""
         if self.alarm is not None:
             self.alarm.cancel()
+        # What is not set falls back to the class: a new transaction makes no lists.
         kept = {name: value for name, value in vars(self).items() if name in _LASTING}
         vars(self).clear()
         vars(self).update(kept)
@@ -175,6 +176,8 @@ class EmbeddedTransaction:
                 if option == TIMEOUT and self._is_out_of_time():
                     # A new timeout does not undo one that has fired.
                     self.fail_all(codes.TIMED_OUT)
+                # Writes that reads would no longer see have been read back, or may have been: too
+                # late, as on a cluster.
                 if option == READ_YOUR_WRITES_DISABLE and (self.read_anything or self.writes):
                     raise Fault(codes.INVALID_OPERATION)
                 self.options = self.options.having(option, value)
@@ -256,6 +259,7 @@ class EmbeddedTransaction:
             self.reads.add_range(begin, end)
             self.approximate += len(begin) + len(end) + RANGE_BYTES
             return
+        # What the transaction has overwritten itself cannot make its result depend on others.
         for part in self.writes.unmodified(begin, end):
             self.reads.add_range(*part)
             self.approximate += len(begin) + len(end) + RANGE_BYTES

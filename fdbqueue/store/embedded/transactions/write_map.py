@@ -68,6 +68,7 @@ class WriteMap:
         if op in (atomic.SET_VERSIONSTAMPED_KEY, atomic.SET_VERSIONSTAMPED_VALUE):
             self._add_unreadable(key, key + b"\0")
         if key not in self.stacks:
+            # Cleared before: the old value is known to be none, so the result is known, too.
             if self.cleared.begins and op not in atomic.INDEPENDENT_TYPES and key in self.cleared:
                 op, operand = atomic.SET, atomic.apply(op, None, operand)
             self.stacks[key] = [(op, operand)]
@@ -83,6 +84,7 @@ class WriteMap:
     def _note_key(self, known: list[bytes], key: bytes) -> None:
         if not known or key > known[-1]:
             known.append(key)
+        # Beyond that, sorting once when somebody asks is cheaper than many insertions.
         elif len(known) < 1024:
             insort(known, key)
         else:
