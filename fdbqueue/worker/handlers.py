@@ -164,6 +164,9 @@ class Handler(Struct, frozen=True):
         elif not (two if transactional else one):
             shown = "(tr, value)" if transactional else "(value)"
             raise InvalidArgument(argument="handler", value=function, problem=f"must take {shown}")
+        if transactional and (names := _swapped(function, queue, batch)):
+            problem = f"takes ({', '.join(names)}): swap them, the transaction comes first"
+            raise InvalidArgument(argument="handler", value=function, problem=problem)
         annotation = _last_annotation(function, 2 if transactional else 1)
         if batch and get_args(annotation):
             annotation = get_args(annotation)[0]
@@ -265,8 +268,36 @@ def _last_annotation(function: Callable[..., Any], count: int) -> Any:
 
 
 def _annotation(signature: inspect.Signature, count: int) -> Any:
-    name = list(signature.bind(*range(count)).arguments)[-1]
-    return signature.parameters[name].annotation
+    return _parameters(signature, count)[-1].annotation
+
+
+def _parameters(signature: inspect.Signature, count: int) -> list[inspect.Parameter]:
+    """The parameters that get so many arguments."""
+    return [signature.parameters[name] for name in signature.bind(*range(count)).arguments]
+
+
+def _swapped(
+    function: Callable[..., Any], queue: Queue[Any], batch: int | None
+) -> list[str] | None:
+    """The names of the two parameters if the first plainly takes what is handled, or the last the
+    transaction."""
+    try:
+        signature = inspect.signature(function, eval_str=True)
+    except Exception:  # What an annotation names cannot be found.
+        signature = inspect.signature(function)
+    first, *others = _parameters(signature, 2)
+    if not others or first.name == "tr":
+        return None
+    (last,) = others
+    wanted = first.annotation
+    if batch and get_args(wanted):
+        wanted = get_args(wanted)[0]
+    handled = not any(_fits(fdb.Transaction, arm) for arm in _arms(wanted)) and (
+        _taken(wanted) != "value" or (_types(queue) and _mismatch(wanted, queue) is None)
+    )
+    named = last.name == "tr" and last.annotation is inspect.Parameter.empty
+    typed = isinstance(last.annotation, type) and issubclass(last.annotation, fdb.Transaction)
+    return [first.name, last.name] if handled or named or typed else None
 
 
 def _arms(annotation: Any) -> Sequence[Any]:
@@ -285,24 +316,27 @@ def _taken(annotation: Any) -> Takes:
 _JSON = (str, int, float, bool, type(None), list, dict)
 
 
-def _mismatch(annotation: Any, queue: Queue[Any]) -> str | None:
-    """What is wrong if values of a queue are never of the type that a handler takes."""
-    types: tuple[type, ...]
+def _types(queue: Queue[Any]) -> tuple[tuple[type, ...], str] | None:
+    """The types that values of a queue have, and what tells them; None if that is unknown."""
     match queue._serializer:
         case None:
-            types, told = (bytes, *_JSON), "bytes or JSON, as it was opened without a serializer"
+            return (bytes, *_JSON), "bytes or JSON, as it was opened without a serializer"
         case JsonSerializer():
-            types, told = _JSON, "JSON, as it was opened without its serializer"
+            return _JSON, "JSON, as it was opened without its serializer"
         case BytesSerializer():
-            types, told = (bytes,), "bytes"
+            return (bytes,), "bytes"
         case TypeSerializer() as typed:
-            types, told = (typed.type,), typed.type.__name__
-        case _:
-            return None
-    if any(_fits(each, arm) for arm in _arms(annotation) for each in types):
+            return (typed.type,), typed.type.__name__
+    return None
+
+
+def _mismatch(annotation: Any, queue: Queue[Any]) -> str | None:
+    """What is wrong if values of a queue are never of the type that a handler takes."""
+    known = _types(queue)
+    if known is None or any(_fits(each, arm) for arm in _arms(annotation) for each in known[0]):
         return None
     name = annotation.__name__ if isinstance(annotation, type) else str(annotation)
-    return f"it takes {name}, but the values of queue {queue.name!r} are {told}"
+    return f"it takes {name}, but the values of queue {queue.name!r} are {known[1]}"
 
 
 def _fits(type_: type, annotation: Any) -> bool:

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typing_extensions import TypedDict
 
-from fdbqueue import Delivery, Message, Queue
+from fdbqueue import Delivery, Message, Queue, aio
 from fdbqueue.errors import InvalidArgument
+from fdbqueue.store.binding import fdb
 from fdbqueue.store.connection import ConnectionState, next_state
 from fdbqueue.worker.consumer import MAX_REST, rest
 from fdbqueue.worker.decisions import (
@@ -262,6 +263,43 @@ def test_a_handler_of_another_type_than_the_queue_is_refused(
         Handler.of(function, queue, **how)
         return
     with pytest.raises(InvalidArgument, match=re.escape(problem)):
+        Handler.of(function, queue, **how)
+
+
+def names_swapped(order: Any, tr) -> None: ...  # type: ignore[no-untyped-def]
+def typed_last(order: Any, t: fdb.Transaction) -> None: ...
+def order_first(order: Order, t: Any) -> None: ...
+def orders_first(orders: list[Order], t: Any) -> None: ...
+def message_first(message: Message, t: Any) -> None: ...
+def of_aio(t: aio.Transaction, order: Order) -> None: ...
+def maybe_first(t: fdb.Transaction | None, order: Any) -> None: ...
+def trade(transaction: Any, tr: dict[str, int]) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("serializer", "function", "how", "names"),
+    [
+        (None, names_swapped, {}, "(order, tr)"),
+        (Order, names_swapped, {"transactional": True}, "(order, tr)"),
+        (None, typed_last, {}, "(order, t)"),
+        (Order, order_first, {}, "(order, t)"),
+        (Order, orders_first, {"batch": 5}, "(orders, t)"),
+        (None, message_first, {}, "(message, t)"),
+        (None, lambda tea, tr: None, {}, "(tea, tr)"),
+        (Order, of_aio, {}, None),
+        (None, maybe_first, {}, None),
+        (None, trade, {}, None),
+        (None, of_values_with_transaction, {}, None),
+    ],
+)
+def test_a_handler_with_swapped_parameters_is_told_which_to_swap(
+    serializer: Any, function: Any, how: dict[str, Any], names: str | None
+) -> None:
+    queue: Queue[Any] = Queue("q", serializer=serializer)
+    if names is None:
+        assert Handler.of(function, queue, **how).transactional
+        return
+    with pytest.raises(InvalidArgument, match=re.escape(f"takes {names}: swap them")):
         Handler.of(function, queue, **how)
 
 
