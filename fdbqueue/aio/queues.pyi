@@ -57,6 +57,7 @@ from ..values.model import (
     Progress,
 )
 from ..values.options import Options
+from ..values.schedules import Schedule, ScheduleTerms
 from ..values.serializers import Serializer
 from .handlers import Coroutines
 from .transactions import Database, Transaction
@@ -277,6 +278,9 @@ class Job(Twin, Generic[V, R]):
     async def enqueue(self, tr: Transactor, value: V, **terms: Unpack[MessageTerms]) -> str: ...
     @property
     def name(self) -> str: ...
+    async def schedule(
+        self, tr: Transactor, name: str, value: V, **terms: Unpack[ScheduleTerms]
+    ) -> Schedule: ...
     def __call__(self, *given: Any) -> R: ...
 
 class Subscription(Twin):

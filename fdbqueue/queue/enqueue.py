@@ -28,6 +28,8 @@ from .queue_base import Handle, Transactor
 from .validation import check_several, draft, drafts
 
 MAX_BATCH = 10_000
+JOB_HEADER = "job"
+"""The header of a message with the name of its job."""
 
 
 class Enqueuing(Handle, Generic[T]):
@@ -38,6 +40,7 @@ class Enqueuing(Handle, Generic[T]):
     ) -> None:
         super().__init__(name, root, clock)
         self._serializer = serializer
+        self._jobs: dict[str, Any] = {}
 
     def enqueue(
         self,

@@ -5,21 +5,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
+from typing import Any, Generic, TypeVar, Unpack
 
 from ..errors import InvalidArgument
-from ..values.model import MessageTerms
+from ..values.model import Headers, MessageTerms
 from ..values.options import check_name
+from ..values.schedules import Schedule, ScheduleTerms
+from .enqueue import JOB_HEADER, Enqueuing
 from .queue_base import Transactor
-
-if TYPE_CHECKING:
-    from .enqueue import Enqueuing
 
 V = TypeVar("V")
 R = TypeVar("R")
-
-HEADER = "job"
-"""The header of a message with the name of its job."""
 
 
 class Job(Generic[V, R]):
@@ -47,11 +43,27 @@ class Job(Generic[V, R]):
 
         terms: as in ``Queue.enqueue``, which says what it raises.
         """
-        headers = terms.get("headers") or {}
-        if HEADER in headers:
-            raise InvalidArgument(argument="headers", value=HEADER, problem="the job sets it")
-        terms["headers"] = {**headers, HEADER: self.name}
+        terms["headers"] = self._headers(terms.get("headers"))
         return self.queue.enqueue(tr, value, **terms)
+
+    def schedule(
+        self, tr: Transactor, name: str, value: V, **terms: Unpack[ScheduleTerms]
+    ) -> Schedule:
+        """Make a schedule of the queue, whose messages call the function with ``value``.
+
+        name, terms: as in ``Schedules.set``, which says what it does and raises.
+        """
+        from .schedules.schedules import Schedules  # most programs have none
+
+        terms["headers"] = self._headers(terms.get("headers"))
+        return Schedules(self.queue).set(tr, name, value, **terms)
+
+    def _headers(self, given: Headers | None) -> Headers:
+        """The headers of a message, which name the job. Raises ``InvalidArgument``."""
+        headers = given or {}
+        if JOB_HEADER in headers:
+            raise InvalidArgument(argument="headers", value=JOB_HEADER, problem="the job sets it")
+        return {**headers, JOB_HEADER: self.name}
 
 
 def _module(function: Callable[..., object]) -> str:

@@ -77,7 +77,6 @@ class Queue(Enqueuing[T]):
         serializer: Serializer[T] | type[T] | None = None,
     ) -> None:
         super().__init__(name, root, clock, serializers.find(serializer))
-        self._jobs: dict[str, Job[Any, Any]] = {}
         self._db: fdb.Database | None = None
         """The database that it was opened with, for who runs its jobs."""
 

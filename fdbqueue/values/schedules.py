@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from importlib import resources
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, TypedDict, get_args
 
 from msgspec import Struct
 
@@ -23,6 +23,24 @@ Overlap = Literal["queue", "skip"]
 """What a tick does while the message of the one before is not done."""
 CatchUp = Literal["last", "all", "none"]
 """Which ticks come late after nobody was there to enqueue them."""
+
+
+class ScheduleTerms(TypedDict, total=False):
+    """What ``Schedules.set`` takes besides a name and a value."""
+
+    cron: str | None
+    every: Seconds | None
+    timezone: str
+    overlap: Overlap
+    catch_up: CatchUp
+    priority: int
+    headers: Headers | None
+    ttl: Seconds | None
+    max_attempts: int | None
+    backoff: Any
+    key: str | None
+    limits: Mapping[str, str] | None
+
 
 LATE_MS = 60_000
 """A tick is missed if it is later than this: as far apart as believed clocks may be."""

@@ -22,7 +22,7 @@ from typing import (
 from msgspec import Struct
 
 from ..errors import InvalidArgument, UnknownJob
-from ..queue.jobs import HEADER
+from ..queue.enqueue import JOB_HEADER
 from ..queue.queue import Queue
 from ..store.binding import fdb
 from ..store.enclosing import Inside
@@ -212,7 +212,7 @@ class Jobs:
     def named_by(self, found: Message | Delivery) -> Handler:
         """The job that a message names. Raises ``UnknownJob``."""
         message = found.message if isinstance(found, Delivery) else found
-        name = message.headers.get(HEADER)
+        name = message.headers.get(JOB_HEADER)
         if name not in self.jobs:
             raise UnknownJob(
                 name=name,

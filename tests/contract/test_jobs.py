@@ -94,3 +94,44 @@ def test_what_is_wrong_with_a_job_is_said(db: Database, teas: Queue[Any]) -> Non
 
     with pytest.raises(InvalidArgument, match="take two queues"):
         Worker(db).add(teas)
+
+
+def test_a_job_has_schedules(db: Database, teas: Queue[Any]) -> None:
+    seen: list[str] = []
+
+    @teas.job
+    def report(what: str) -> None:
+        seen.append(what)
+
+    found = report.schedule(db, "nightly", "sales", cron="0 3 * * *", headers={"hot": True})
+    assert (found.headers, found.cron) == ({"job": report.name, "hot": True}, "0 3 * * *")
+    teas.schedules.run(db, "nightly")
+    with Worker(db, 1).add(teas):
+        eventually(lambda: teas.depth(db).done == 1)
+    assert seen == ["sales"]
+    with pytest.raises(InvalidArgument, match="the job sets it"):
+        report.schedule(db, "nightly", "sales", every=60, headers={"job": "other"})
+
+
+def test_a_schedule_of_a_queue_with_jobs_is_of_one(db: Database, teas: Queue[Any]) -> None:
+    other = Queue[Any](teas.name, teas._root)
+
+    @teas.job(name="brew")
+    def brew(tea: str) -> None: ...
+
+    with pytest.raises(InvalidArgument, match=r"of no job, .* call schedule of one of them, brew"):
+        teas.schedules.set(db, "nightly", "sales", every=60)
+    assert teas.schedules.get(db, "nightly") is None
+    # The job may be of a module that is not imported here, and another handle may have no jobs.
+    teas.schedules.set(db, "nightly", "sales", every=60, headers={"job": "elsewhere"})
+    other.schedules.set(db, "nightly", "sales", every=60)
+
+
+def test_a_schedule_without_a_value_says_that_it_is_missing(
+    db: Database, space: fdb.Subspace
+) -> None:
+    numbers = Queue.open(db, "numbers", root=space, serializer=int)
+    with pytest.raises(InvalidArgument, match="takes no empty message: give a value"):
+        numbers.schedules.set(db, "nightly", every=60)
+    plain = Queue.open(db, "plain", root=space)
+    assert plain.schedules.set(db, "nightly", every=60).payload == b""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from ...consumers import wakeups
-from ...errors import InvalidArgument
+from ...errors import InvalidArgument, InvalidPayload
 from ...messages.schedules import changes, ticks
 from ...schema.records import ScheduleRecord
 from ...schema.scope import Scope
@@ -20,7 +20,7 @@ from ...values.durations import Seconds
 from ...values.model import Headers, NewMessage
 from ...values.options import DEFAULT_PRIORITY, check_behind, check_name
 from ...values.schedules import CatchUp, Overlap, Schedule, Timing
-from ..enqueue import Enqueuing
+from ..enqueue import JOB_HEADER, Enqueuing
 from ..queue_base import Transactor
 from ..validation import MIN_TTL_SECONDS, check_inline, draft
 
@@ -44,7 +44,7 @@ class Schedules:
         self,
         tr: Transactor,
         name: str,
-        payload: Any = b"",
+        payload: Any = ...,
         *,
         cron: str | None = None,
         every: Seconds | None = None,
@@ -61,7 +61,8 @@ class Schedules:
     ) -> Schedule:
         """Make a schedule, or change the one of that name; returns what is known of it.
 
-        payload: what the serializer takes; up to 90,000 bytes, less with many headers.
+        payload: what the serializer takes; up to 90,000 bytes, less with many headers; b"" where
+            not given.
         cron: minute, hour, day of the month, month and day of the week, such as ``"0 3 * * *"``.
         every: an interval in seconds, 1 or more, instead of ``cron``. The first tick is one
             interval from now.
@@ -90,8 +91,15 @@ class Schedules:
         own = {ticks.NAME_HEADER, ticks.TICK_HEADER}
         for header in own & set(headers or ()):
             raise InvalidArgument(argument="headers", value=header, problem="the schedule sets it")
+        if self._queue._jobs and JOB_HEADER not in (headers or ()):
+            raise InvalidArgument(
+                argument="name",
+                value=name,
+                problem="its messages would be of no job, and the queue has jobs: call schedule of "
+                f"one of them, {', '.join(sorted(self._queue._jobs))}",
+            )
         message = NewMessage(
-            payload,
+            b"" if payload is ... else payload,
             priority,
             headers,
             max_attempts=max_attempts,
@@ -99,7 +107,13 @@ class Schedules:
             key=key,
             limits=limits,
         )
-        envelope = draft(message, 0, self._queue._serializer).envelope
+        try:
+            envelope = draft(message, 0, self._queue._serializer).envelope
+        except InvalidPayload:
+            if payload is not ...:
+                raise
+            problem = "the queue takes no empty message: give a value"
+            raise InvalidArgument(argument="payload", value=payload, problem=problem) from None
         check_inline("payload", envelope)
         ttl_ms = None if ttl is None else int(check_delay("ttl", ttl, MIN_TTL_SECONDS) * 1000)
         given = ScheduleRecord(_UNTIMED, overlap, catch_up, False, ttl_ms, envelope)

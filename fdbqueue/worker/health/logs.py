@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from ...messages.settle import Refuse, Verdict
-from ...queue.jobs import HEADER
+from ...queue.enqueue import JOB_HEADER
 from ...queue.queue import Queue
 from ...values import backoff
 from ...values.model import Delivery
@@ -27,7 +27,7 @@ def about(queue: Queue, handler: Handler, delivery: Delivery) -> dict[str, Any]:
         "message_id": delivery.id,
         "key": message.key,
         "attempt": delivery.attempt,
-        "handler": str(message.headers.get(HEADER, "")) or handler_name(handler.function),
+        "handler": str(message.headers.get(JOB_HEADER, "")) or handler_name(handler.function),
     }
 
 
