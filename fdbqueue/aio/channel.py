@@ -12,7 +12,7 @@ from .twins import Twin
 
 
 class Channel(Twin):
-    """As ``fdbqueue.Channel``."""
+    """The credit of queues and subscriptions: the twin of ``fdbqueue.Channel``."""
 
     blocking: BlockingChannel
 

@@ -28,7 +28,7 @@ def call(coroutine: Coroutine[Any, Any, None]) -> None:
 
 
 class Connection(Twin):
-    """As ``fdbqueue.Connection``: a task of the event loop asks the store, and no thread::
+    """Whether the store answers: a task of the event loop asks it, and no thread::
 
         async with aio.Connection(db) as connection:
             connection.listen(lambda state: log.warning("the store is %s", state.value))

@@ -82,6 +82,7 @@ class Waking:
     async def wait(self) -> None:
         """Wait until then. Raises ``asyncio.CancelledError``; it can go on after that."""
         self._waiter = self._loop.create_future()
+        # Between the look and the future another thread may have woken it.
         if self.woken:
             return
         timer = None
@@ -194,6 +195,8 @@ class GreenletRun:
         tasks.current.set(self)
         try:
             self._result = self._operation()
+            # The task was cancelled while it could not stop: nobody will get the result, such as a
+            # leased message.
             if self.cancelled is not None and not self.told and self._undo is not None:
                 self.told = True
                 self._undo(self._result)
@@ -206,7 +209,7 @@ class GreenletRun:
     def wait(
         self, begin: Callable[[tasks.Wake], object], seconds: float | None, *, ends_early: bool
     ) -> bool:
-        """As ``tasks.Task.wait``; called in the greenlet."""
+        """See ``tasks.Task.wait``; called in the greenlet."""
         if ends_early:
             self._tell()
         waking = Waking(self._loop, seconds, ends_early=ends_early)
@@ -218,16 +221,16 @@ class GreenletRun:
         return waking.woken
 
     def pause(self) -> None:
-        """As ``tasks.Task.pause``; called in the greenlet."""
+        """See ``tasks.Task.pause``; called in the greenlet."""
         self._task.switch(_Pause())
 
     @property
     def group(self) -> object:
-        """As ``tasks.Task.group``: its loop."""
+        """Its loop: the tasks of one loop run one at a time."""
         return self._loop
 
     def spawn(self, operation: Callable[[], object]) -> Callable[[], object]:
-        """As ``tasks.Task.spawn``."""
+        """See ``tasks.Task.spawn``."""
         task = self._loop.create_task(run(operation))
         _spawned.add(task)
         task.add_done_callback(_spawned.discard)
@@ -246,6 +249,8 @@ class GreenletRun:
                 return
             except asyncio.CancelledError as error:
                 self.cancelled = self.cancelled or error
+                # Only what may end is told; a commit under way is waited for, so that its outcome
+                # is known.
                 if waking.ends_early and not self.told:
                     return
 
@@ -260,6 +265,7 @@ class GreenletRun:
             coroutine.close()
             raise self._ended_by
         context = copy_context()
+        # The coroutine is a task of its own: operations that it runs must not switch this greenlet.
         context.run(tasks.current.set, None)
         task = self._loop.create_task(coroutine, context=context)
         self._called, self._ended_by = _Called(task), None

@@ -49,6 +49,7 @@ async def _result(coroutine: Coroutine[Any, Any, R]) -> tuple[R | None, BaseExce
     """What a coroutine returns, or that with which it would have ended the loop."""
     try:
         return await coroutine, None
+    # asyncio lets these end the loop, and with it all other handlers; here they fail one attempt.
     except (SystemExit, KeyboardInterrupt) as error:
         return None, error
 
@@ -92,7 +93,7 @@ class HandlerTasks(HandlerThreads):
         return self.state.watch(Loop("runs coroutines", patience=longest + TURN_SECONDS))
 
     def replace_stuck(self) -> None:
-        """As handler threads do; also see whether the event loop comes round."""
+        """See ``HandlerThreads``; also find out whether the event loop comes round."""
         if self._turns is not None:
             with contextlib.suppress(RuntimeError):  # The loop may be closed.
                 self._loop.call_soon_threadsafe(self._turns.turn)

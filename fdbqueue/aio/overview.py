@@ -21,7 +21,7 @@ async def list_queues(
     root: fdb.Subspace = DEFAULT_ROOT,
     timeout: Seconds | None = None,
 ) -> list[str]:
-    """As ``fdbqueue.list_queues``."""
+    """See ``fdbqueue.list_queues``."""
     given = to_original(tr)
     return await run(partial(overview.list_queues, given, root=root, timeout=timeout))
 
@@ -33,6 +33,6 @@ async def survey(
     root: fdb.Subspace = DEFAULT_ROOT,
     timeout: Seconds | None = None,
 ) -> dict[str, Surveyed]:
-    """As ``fdbqueue.survey``."""
+    """See ``fdbqueue.survey``."""
     given = to_original(tr)
     return await run(partial(overview.survey, given, names, root=root, timeout=timeout))

@@ -22,13 +22,13 @@ from .twins import Twin, to_twin, twin
 
 @twin(queue.Queue)
 class Queue(Twin):
-    """As ``fdbqueue.Queue``."""
+    """A queue: the twin of ``fdbqueue.Queue``."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(queue.Queue(*args, **kwargs))
 
     def job(self, function: Any = None, *, name: str | None = None) -> Any:
-        """As ``fdbqueue.Queue.job``; the function may be a coroutine function."""
+        """Make a function a job, see ``fdbqueue.Queue.job``; it may be a coroutine function."""
         made = self.blocking.job(function, name=name)
         return to_twin(made) if function else lambda function: to_twin(made(function))
 
@@ -50,7 +50,7 @@ class Job(Twin):
 
 @twin(subscription.Subscription)
 class Subscription(Twin):
-    """As ``fdbqueue.Subscription``."""
+    """A subscription: the twin of ``fdbqueue.Subscription``."""
 
 
 @twin(subscriptions.Subscriptions)
@@ -128,7 +128,7 @@ class Line(Twin):
 
 @twin(batch.Batch)
 class Batch(Twin):
-    """As ``fdbqueue.Batch``: a sequence of deliveries, for ``async with``."""
+    """A sequence of deliveries, for ``async with``: the twin of ``fdbqueue.Batch``."""
 
     blocking: batch.Batch[Any]
 
@@ -166,7 +166,7 @@ class Stager(Twin):
 
 @twin(producer.Producer, waits=("flush", "close"))
 class Producer(Twin):
-    """As ``fdbqueue.Producer``: tasks send messages one by one, and share transactions."""
+    """Sends messages of tasks, which share transactions: the twin of ``fdbqueue.Producer``."""
 
     blocking: producer.Producer[Any]
 

@@ -96,7 +96,7 @@ class JobDecorator(Protocol):
     def __call__(self, function: Callable[[fdb.Transaction, V], R], /) -> Job[V, R]: ...
 
 class Queue(Twin, Generic[T]):
-    """As ``fdbqueue.Queue``."""
+    """A queue: the twin of ``fdbqueue.Queue``."""
     def __init__(
         self,
         name: str,
@@ -284,7 +284,7 @@ class Job(Twin, Generic[V, R]):
     def __call__(self, *given: Any) -> R: ...
 
 class Subscription(Twin):
-    """As ``fdbqueue.Subscription``."""
+    """A subscription: the twin of ``fdbqueue.Subscription``."""
 
     browse = _both(_Subscription.browse)
     close = _both(_Subscription.close)
@@ -428,7 +428,7 @@ class Line(Twin):
     withdraw = _both(_Line.withdraw)
 
 class Batch(Twin, Generic[T]):
-    """As ``fdbqueue.Batch``: a sequence of deliveries, for ``async with``."""
+    """A sequence of deliveries, for ``async with``: the twin of ``fdbqueue.Batch``."""
     def count(self, value: Any) -> Any: ...
     @property
     def expires_at_ms(self) -> int | None: ...
@@ -474,7 +474,7 @@ class Stager(Twin):
     async def plain(self, payload: bytes, priority: int, headers: Headers | None = ...) -> None: ...
 
 class Producer(Twin, Generic[T]):
-    """As ``fdbqueue.Producer``: tasks send messages one by one, and share transactions."""
+    """Sends messages of tasks, which share transactions: the twin of ``fdbqueue.Producer``."""
     async def close(self, timeout: Seconds | None = ...) -> None: ...
     async def flush(self, timeout: Seconds | None = ...) -> None: ...
     @property

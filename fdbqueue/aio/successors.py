@@ -10,15 +10,15 @@ from .twins import to_original
 
 
 class Context:
-    """As ``fdbqueue.context``."""
+    """What a handler learns and says about its message: the twin of ``fdbqueue.context``."""
 
     @property
     def cancelled(self) -> bool:
-        """As ``fdbqueue.context.cancelled``."""
+        """Whether the message was cancelled."""
         return successors.context.cancelled
 
     def then(self, queue: Queue, payload: Any, **how: Any) -> None:
-        """As ``fdbqueue.context.then``. It waits for nothing, so it is no coroutine."""
+        """Enqueue a message once this one is acknowledged. It waits for nothing: no coroutine."""
         successors.context.then(to_original(queue), payload, **how)
 
 

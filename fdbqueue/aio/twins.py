@@ -125,6 +125,7 @@ async def _rows(
         while (one := await run(partial(next, found, _END), undo)) is not _END:
             yield to_twin(one)
     finally:
+        # Also after a break: the blocking iterator gives back what it has taken and not yielded.
         await run(found.close)
 
 

@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class Worker(Twin):
-    """As ``fdbqueue.Worker``: handles the messages of one or several queues.
+    """Handles the messages of one or several queues: the twin of ``fdbqueue.Worker``.
 
     A handler may be a coroutine function. It runs in a task of the event loop, as many at once as
     ``concurrency`` says; if it takes a transaction, that is one of ``fdbqueue.aio``. Plain
@@ -89,12 +89,12 @@ class Worker(Twin):
 
     @property
     def prefetch(self) -> int:
-        """As ``fdbqueue.Worker.prefetch``."""
+        """How many messages of a queue it may hold besides those that it handles."""
         return self.blocking.prefetch
 
     @property
     def health(self) -> Address | None:
-        """As ``fdbqueue.Worker.health``."""
+        """Where it answers probes; see ``fdbqueue.Worker.health``."""
         return self.blocking.health
 
     @health.setter
@@ -103,8 +103,8 @@ class Worker(Twin):
 
     @property
     def connection(self) -> Connection:
-        """As ``fdbqueue.Worker.connection``. Listeners may be coroutine functions, and are called
-        in the loop."""
+        """Whether the store answers. Listeners may be coroutine functions, and are called in the
+        loop."""
         return Connection.called_by(self.blocking.connection, self.blocking._call)
 
     async def described(self) -> list[str]:
@@ -121,7 +121,8 @@ class Worker(Twin):
         run: Run = RUN,
         fail: Fail = FAIL,
     ) -> Self:
-        """As ``fdbqueue.Worker.add``; the handler may be a coroutine function. Returns the worker.
+        """Handle the messages of ``queue`` with ``handler``, which may be a coroutine function;
+        returns the worker. Arguments and errors are those of ``fdbqueue.Worker.add``.
 
         In an event loop that runs, it waits for nothing: the worker reads the options of the queue
         when it starts, or is asked for them, and what is wrong with them is raised then.
@@ -142,7 +143,7 @@ class Worker(Twin):
         return register
 
     async def channel(self, queue: Queue[Any], subscription: Subscription | None = None) -> Channel:
-        """As ``fdbqueue.Worker.channel``."""
+        """The credit of a queue or subscription that the worker handles."""
         await self._read_options()
         found = self.blocking.channel(to_original(queue), to_original(subscription))
         return Channel.of(found)
@@ -226,7 +227,7 @@ class _Blocking(worker.Worker):
         run: Run = RUN,
         fail: Fail = FAIL,
     ) -> Self:
-        """As ``fdbqueue.Worker.add``; in a loop that runs, later."""
+        """Add a handler; where a loop runs, once the worker starts."""
         add = partial(super().add, queue, handler, take=take, run=run, fail=fail)
         if asyncio._get_running_loop() is None or self._runtime is not None:
             self._add()
@@ -246,12 +247,12 @@ class _Blocking(worker.Worker):
         return super().__enter__()
 
     def channel(self, queue: Any, subscription: Any = None) -> BlockingChannel:
-        """As ``fdbqueue.Worker.channel``."""
+        """Read the options that are still to be read, and return the credit."""
         self._add()
         return super().channel(queue, subscription)
 
     def described(self) -> list[str]:
-        """As ``fdbqueue.Worker.described``."""
+        """Read the options that are still to be read, and describe the worker."""
         self._add()
         return super().described()
 

@@ -55,8 +55,8 @@ def promote_all(
     every: bool = False,
     shared: bool = True,
 ) -> Done:
-    """As ``promote``, again and again until a message became ready or nothing more is due: so who
-    finds none then may say that there is none. every: go on until nothing more is due, for whom the
+    """``promote`` until a message became ready or nothing more is due: whoever finds none then may
+    say that there is none. every: go on until nothing more is due, for whom the
     first ready message may not do. So does who may take none until leases end: some may be over.
 
     Raises ``ExpiredBacklog`` if that is more than one transaction does.

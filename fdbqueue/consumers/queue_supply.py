@@ -47,7 +47,7 @@ class QueueSupply:
         shares: Shares,
         resume: Mapping[int, bytes] | None,
     ) -> Offered:
-        """As ``Supply.offer``. A second round trip if the requests demand more than was expected.
+        """Offer the first messages. A second round trip if the requests demand more than expected.
         Disposes of expired messages on the way. A paused queue has no messages."""
         if not shares.demand or scope.options.paused:
             return Offered(exhausted=shares.demand > 0)

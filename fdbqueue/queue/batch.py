@@ -107,6 +107,7 @@ class Batch(Together, Generic[T]):
     def _extended(self, extended: Extended) -> Self:
         """The same batch after an extension of all of it."""
         found = self._deliveries
+        # Its rows stay whole: only their end has changed, for all alike.
         if isinstance(found, TakenTogether) and not extended.cancelled:
             return self._of(found.until(extended.until_ms))
         return self._of([extended.of(each) for each in found])

@@ -72,4 +72,6 @@ def _module(function: Callable[..., object]) -> str:
         return function.__module__
     main = sys.modules["__main__"]
     spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
+    # A worker imports the module by this name, while the program that enqueues may have run it as
+    # ``__main__``.
     return spec.name if spec is not None else Path(file or "__main__").stem

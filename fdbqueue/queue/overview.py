@@ -108,7 +108,7 @@ def surveyed(
     root: fdb.Subspace = DEFAULT_ROOT,
     timeout: Seconds | None = None,
 ) -> Iterator[tuple[str, Surveyed]]:
-    """As ``survey``, for any number of queues: a thousand in each transaction."""
+    """``survey`` any number of queues, a thousand in each transaction."""
     for start in range(0, len(names), BATCH):
         yield from survey(db, names[start : start + BATCH], root=root, timeout=timeout).items()
 
@@ -120,7 +120,7 @@ def watch(
     root: fdb.Subspace = DEFAULT_ROOT,
     timeout: Seconds | None = None,
 ) -> tuple[Found, Watches]:
-    """As ``survey``, with watches of each queue that fire when its messages have moved since.
+    """``survey`` queues, and watch each: its watches fire when its messages have moved since.
 
     Two watches for a queue with messages in one level, and one more for each further level. They do
     not see the first message of a level that comes delayed, nor new options. Cancel them.
@@ -130,6 +130,8 @@ def watch(
 
     def read(tr: fdb.Transaction) -> tuple[Found, Watches]:
         found = _survey(tr, keys)
+        # At the version of the survey: what moves right after it fires the watch, and is not lost
+        # between two looks.
         watched = {
             name: [keys[name].change, *map(keys[name].count, seen.levels)]
             for name, seen in found.items()
@@ -230,6 +232,7 @@ def _survey(tr: fdb.Transaction, keys: dict[str, QueueKeys]) -> Found:
             try:
                 options, unreadable = _options(value, name), None
             except CorruptData as error:
+                # One queue of another format must not hide all others.
                 options, unreadable = QueueOptions(), str(error)
             found[name] = Surveyed(options, counters.parse(keys[name], counts), unreadable)
     return found

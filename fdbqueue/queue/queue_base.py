@@ -114,7 +114,7 @@ class Handle:
         body: Callable[[fdb.Transaction], R],
         wrote: Callable[[R], bool] | None = None,
     ) -> R:
-        """As ``composed``, for what opens the queue or a part of it; notes since when it is there,
+        """``composed`` for what opens the queue or a part of it; notes since when it is there,
         if a database has it."""
         ran: list[fdb.Transaction] = []
 

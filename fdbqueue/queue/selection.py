@@ -300,6 +300,8 @@ def _select(
         for each in wanted:
             if not isinstance(each, str):
                 raise InvalidArgument(argument="ids", value=each, problem=NOT_AN_ID)
+        # Each once: the second would find its message changed, in another transaction or in this
+        # one.
         wanted = [*dict.fromkeys(wanted)]
         if isinstance(tr, fdb.Transaction):
             return _named_in(queue, tr, verb, wanted, states)
@@ -385,6 +387,7 @@ def _matching(
         kinds.sort(key=lambda kind: kind is QueueKeys.waiting)
     for kind in kinds:
         for begin, end in queue._read(db, partial(_plan, queue, verb.target, kind)):
+            # Everything before the range with this place was done by the run that was interrupted.
             if resume and not begin <= resume <= end:
                 continue
             following, resume = resume or begin, b""
@@ -396,6 +399,8 @@ def _matching(
                 taken, looked = taken + count, looked + found.looked
                 new += ids
                 if verb.stays:
+                    # In another level it stands behind the cursor of this operation, which would
+                    # change it again when it comes there.
                     changed.update(row.message.id for row in found.rows)
                 if found.looked:
                     yield Progress(taken, looked, following or end, new)
@@ -405,6 +410,8 @@ def _plan(
     queue: Handle, target: Handle | None, kind: Kind, tr: fdb.Transaction
 ) -> list[tuple[bytes, bytes]]:
     if target is not None:
+        # A target that does not exist is an error before the first page, and not after some of it
+        # has moved.
         target._options(tr)
     return selection.ranges(tr, queue._scope(tr), kind)
 

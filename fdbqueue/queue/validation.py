@@ -42,6 +42,7 @@ def drafts(
 ) -> list[Draft]:
     """Valid messages. Raises what ``draft`` raises."""
     return [
+        # Nothing of a plain payload needs checking: most batches consist of these.
         Draft(Envelope(each, now_ms), bare=True)
         if serializer is None and type(each) is bytes and len(each) <= MAX_PAYLOAD
         else draft(each, now_ms, serializer)

@@ -218,6 +218,7 @@ def close(db: fdb.Database) -> None:
     impl: Any = fdb.impl
     if DEFAULT.engine is not Engine.EMBEDDED:
         return
+    # The bindings keep one database for each path; another name of the same file is another entry.
     with impl.cacheLock:
         paths = [path for path, each in impl.open_databases.items() if each is db]
     for path in paths:
@@ -335,6 +336,8 @@ def transactional(function: Callable[..., Any], /) -> Callable[..., Any]:
         nonlocal retried
         if isinstance(args[place], fdb.impl.TransactionRead):
             return inside(*args, **kwargs)
+        # Made at the first call with a database: most functions are only ever called with a
+        # transaction.
         if retried is None:
             retried = fdb.transactional(parameter=parameter)(inside)
         return retried(*args, **kwargs)

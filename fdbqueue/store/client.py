@@ -127,7 +127,7 @@ class _ReadValue:
 
 
 class _ReadKey:
-    """As ``_ReadValue``, of a ``_Key``."""
+    """The ``value`` of a ``_Key``: asks the client when it is first needed, then keeps it."""
 
     def __get__(self, read: Any, _: object = None) -> bytes:
         capi, future = read.capi, read.fpointer

@@ -129,6 +129,8 @@ class TimeKeeper:
                     others.wait(_READ_MS / 1000)
                 return
             found = _read(client.begin(db), wall_ms)
+            # An old note gives wide bounds: it must not replace a fresh one that was carried
+            # forward.
             if found is not None and (found.fresh or self.told is None or not self.told.fresh):
                 self.told = found
             self.asked_at = world.monotonic()
@@ -144,6 +146,8 @@ def _read(tr: fdb.Transaction, wall_ms: int) -> DatabaseTime | None:
         tr.options.set_read_system_keys()
         tr.options.set_read_lock_aware()
         tr.options.set_timeout(_READ_MS)
+        # The last note may be of a time keeper whose clock was ahead; the last before this
+        # machine's time is the other candidate.
         own = TIME_KEEPER + pack_int(max(0, wall_ms + BELIEVED_MS) // 1000)
         ranges = [
             tr.snapshot.get_range(TIME_KEEPER, end, limit=1, reverse=True)

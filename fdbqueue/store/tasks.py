@@ -62,7 +62,7 @@ def runner() -> object:
 
 
 class Event:
-    """As ``world.Event``, for threads and tasks."""
+    """An event for which threads and tasks may wait."""
 
     __slots__ = ("_inner", "_wakes")
 

@@ -27,9 +27,8 @@ def _store_time_ns() -> int:
 
 
 class _Event:
-    """As ``threading.Event``, but written so that no signal handler that raises in one thread
-    leaves it so that another waits for ever, or for a lock: the only call in ``set`` that matters
-    is of C."""
+    """An event like ``threading.Event``, safe from signal handlers: one that raises in a thread
+    never leaves another waiting. The only call in ``set`` that matters is of C."""
 
     __slots__ = ("_flag", "_sleep")
 

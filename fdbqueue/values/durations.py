@@ -56,7 +56,7 @@ def as_text(given: object) -> str:
 
 
 def limit(argument: str, given: object) -> float | None:
-    """As ``patience``; None is no limit."""
+    """A time that may be None, for no limit; see ``patience``."""
     return None if given is None else patience(argument, given)
 
 

@@ -235,7 +235,7 @@ def decoded(
     message_id: str,
     what: str,
 ) -> Any:
-    """As ``loads``, for anything that belongs to a message. what: its name in errors."""
+    """Decode anything that belongs to a message, as ``loads`` does. what: its name in errors."""
     own = None if isinstance(serializer, AbsentSerializer) else serializer
     known = (own or _BYTES, _BYTES, _JSON)
     reader = next((one for one in known if one.content_type == content_type), None)

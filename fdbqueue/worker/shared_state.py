@@ -75,7 +75,7 @@ class Beside(Protocol):
 
     @property
     def consumer(self) -> QueueConsumer:
-        """As which it is listed."""
+        """The consumer as it is listed."""
 
     def keep(self) -> None:
         """Give a sign of life."""

@@ -75,7 +75,7 @@ def receive(
 def receive_in(
     tr: fdb.Transaction, access: Access, request: Request, ack: Sequence[Held] = ()
 ) -> Sequence[Delivery]:
-    """As ``receive``, in the caller's transaction, which joins no line."""
+    """Lease what is ready in the caller's transaction, which joins no line."""
     (found,) = attempt(tr, access, [request], ack, joins=False)
     assert found is not None
     assert not isinstance(found, Ticket)

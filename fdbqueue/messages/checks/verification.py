@@ -115,7 +115,7 @@ class Audit:
             raise
 
     def messages(self, every: slice) -> Iterator[AnyRow]:
-        """As ``whole``, with a row for each message."""
+        """``whole`` with a row for each message."""
         return self.opened(self.whole(every))
 
     def leases(self, rows: Iterable[fdb.KeyValue]) -> Iterator[One]:

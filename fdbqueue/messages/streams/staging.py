@@ -408,7 +408,7 @@ def _enqueue(tr: fdb.Transaction, scope: Scope, page: StagedPage, resuming: bool
 
 
 def _append(tr: fdb.Transaction, scope: Scope, taken: Sequence[StagedRun]) -> None:
-    """As ``append.append``, for plain messages, whose envelopes stay packed."""
+    """Append plain messages, whose envelopes stay packed."""
     levels: dict[int, list[StagedRun]] = {}
     for each in taken:
         levels.setdefault(each.level, []).append(each)

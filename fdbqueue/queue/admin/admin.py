@@ -191,4 +191,5 @@ def _set_paused(queue: Handle, tr: fdb.Transaction, paused: bool) -> None:
     if scope.options.paused != paused:
         catalogue.change(tr, scope, replace(scope.options, paused=paused))
     if not paused:
+        # Consumers went to sleep since the queue looked empty: nothing else would wake them.
         housekeeping.look_again(tr, scope)

@@ -79,6 +79,8 @@ def past_backlog(handle: Handle, db: fdb.Database, take: Callable[[], R]) -> R:
         try:
             return take()
         except ExpiredBacklog:
+            # In transactions of its own: the backlog of expired messages is larger than one that
+            # also receives can remove.
             sweep(handle, db)
 
 
@@ -117,4 +119,5 @@ def _pages(
 def look_again(tr: fdb.Transaction, scope: Scope) -> None:
     """Let sleeping consumers look again: the first through the bell, the others when woken."""
     change_counters.ring(tr, scope)
+    # A hundred at once, which wake the rest: a transaction that woke thousands would not fit.
     wakeups.wake(tr, scope.keys, wakeups.reads(tr, scope.keys, wakeups.MAX_WOKEN))

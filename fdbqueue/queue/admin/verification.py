@@ -25,7 +25,7 @@ Pages = Callable[[Audit, bytes], bytes]
 
 
 def verify(db: fdb.Database, queue: Handle, *, repair: bool = False) -> Verification:
-    """As ``Admin.verify``. repair: as ``Admin.repair``."""
+    """Check a queue, see ``Admin.verify``. repair: whether to repair it, see ``Admin.repair``."""
     return _Verifier(db, queue, repair).run()
 
 
@@ -122,6 +122,8 @@ class _Verifier:
 
         done, following = self.queue._read(self.db, body, False)
         if done.found and self.repair:
+            # Checked once more, with conflicts: what the snapshot showed may have been mended
+            # since, by its owner.
             done, following = self.queue._run(self.db, body, True, wrote=_repaired)
         self.found += done.found
         return done.rows, following

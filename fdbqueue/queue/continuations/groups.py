@@ -140,8 +140,10 @@ def _put(
     if begin > total or (record.sealed and begin < total):
         problem = f"the queue has another group of this name, of {begin:,} messages, not {total:,}"
         raise InvalidArgument(argument="group", value=name, problem=problem)
+    # An earlier call with an unknown outcome, or of a killed process, has enqueued all of it.
     if record.sealed:
         return total, []
+    # The record counts what is in: a call that is repeated goes on behind that.
     some = drafts[begin : begin + count] if count is not None else _step(drafts, begin)
     end = begin + len(some)
     ids = queue._admit(tr, some, 0.0).ids
@@ -178,6 +180,7 @@ def _callback(follows: Enqueuing[Any], then: NewMessage[Any] | Any) -> tuple[Any
         raise InvalidArgument(argument="headers", value=header, problem="the group sets it")
     found = draft(message, 0, follows._serializer)
     envelope = found.envelope
+    # With the longest headers that the group may add: the callback must not fail at its end.
     check_headers(envelope.headers | dict.fromkeys(callbacks.HEADERS, "x" * 200))
     check_inline("then", envelope)
     envelope = replace(envelope, expires_at_ms=None)

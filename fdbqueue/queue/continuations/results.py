@@ -137,6 +137,7 @@ def _look(
     if found is None or found.message.keep_result_ms is None:
         problem = "it was enqueued without keep_result, or that time is over"
         raise NoResult(message_id=message_id, state="unknown", problem=problem)
+    # META, too: the deletion of the queue ends the wait with an error.
     seen = Watched(keys.result(message_id), stored.value), Watched(keys.meta, meta.value)
     return None, found.state.value, seen
 

@@ -65,6 +65,8 @@ class Successors:
             queue, kept = self._result
             kept.put(tr, queue)
         for queue, entries in self._entries.values():
+            # Delays count from the acknowledgement, and not from the call: the handler may take
+            # hours.
             now_ms = queue._clock.now_ms(tr)
             given = [draft(each, now_ms, None) for each in entries]
             queue._admit(tr, given, 0.0)

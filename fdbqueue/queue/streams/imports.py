@@ -68,6 +68,7 @@ class Import:
 
         def put(tr: fdb.Transaction) -> Enqueued:
             place = tr.get(self._key)
+            # Between the read of the place and its use: both are under way at once.
             ids = enqueue_many(self._queue, tr, given)
             if (place.value or b"") != since:
                 raise TakenOver(what=f"import {self._name!r}", remedy="read its position again")

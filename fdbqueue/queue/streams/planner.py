@@ -217,6 +217,8 @@ class Planner:
             return _PlanStep(None, True, wrote)
         current = open_plans.current
         if current and current[1].stage is Stage.RETURNING:
+            # A release that another process began is ended first: its batch must not be delivered
+            # half returned.
             give_back(tr, scope, open_plans, current[0])
             return _PlanStep(None, False, True)
         if current and current[1].stage is Stage.SEALED:

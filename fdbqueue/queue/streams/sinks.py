@@ -86,6 +86,8 @@ class Sink:
             return scope.options, scope.identity, staging.state(tr, scope.keys, self.name)
 
         options, identity, state = self._queue._read(db, read)
+        # Bound to this very queue: rows that were staged go with it, and a new one of its name must
+        # not seem to have them.
         queue = self._queue._only(identity)
         fixed = staging.fixed(state, batch)
         return Stager(db, Sink(queue, self.name), options, identity, batch, content_type, fixed)
@@ -324,6 +326,7 @@ def _fix(
 ) -> tuple[SinkState, list[StagingAttempt]]:
     scope = sink._queue._scope(tr)
     old = anonymous(scope.now_ms(tr) - ANONYMOUS_DAYS * _DAY_MS)
+    # Each write tidies what earlier ones left behind: there is no other process to do it.
     staging.sweep(tr, scope.keys, _ANONYMOUS, old)
     undecided.expire(tr, scope, b"")
     return staging.fix(tr, scope, sink.name, batch, attempts)
@@ -341,6 +344,7 @@ def _step(
     pace.begin()
     scope = sink._queue._scope(tr)
     found = staging.state(tr, scope.keys, sink.name)
+    # Another driver has published it to its end, while this one waited for room.
     if found.batch != batch:
         return found
     page = staging.page(tr, scope, sink.name, found, attempts, pace.share)

@@ -61,7 +61,7 @@ class SubscriptionSupply:
         shares: Shares,
         resume: Mapping[int, bytes] | None,
     ) -> Offered:
-        """As ``Supply.offer``: moves the cursors as ``acquire.first`` does."""
+        """Offer the first matching messages; moves the cursors as ``acquire.first`` does."""
         found, closed = self.first(
             tr,
             scope,

@@ -92,7 +92,7 @@ def check_history(
     *,
     step: Callable[[str], None] = lambda doing: None,
 ) -> Verdict:
-    """As ``check``, for a table of history and the state of its queues."""
+    """Check a table of history against the state of its queues."""
     queues = list(snapshots)
     beside = history.sparkSession.createDataFrame(
         [(each.name, each.version, each.ordered, each.limit) for each in queues],

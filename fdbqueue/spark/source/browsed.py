@@ -73,7 +73,7 @@ class BrowsedReady(Struct, frozen=True):
         limits: BatchLimits,
         more: bool,
     ) -> PassedMessages:
-        """As ``external_cursors.advance``."""
+        """Move the places on; see ``external_cursors.advance``."""
         return external_cursors.advance(tr, scope, places, limits, more=more)
 
     def lost(self, tr: fdb.Transaction, scope: Scope, place: bytes, seen: int) -> bool:

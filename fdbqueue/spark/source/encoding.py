@@ -210,7 +210,7 @@ def _converter(name: str, type_: DataType) -> Callable[[pa.Array], list[Any]]:
 
 
 def _payload(type_: DataType, given: str | None) -> Callable[[pa.Array], list[Any]]:
-    """As ``_converter``, for payloads. given: as in ``content_type``."""
+    """The converter of payloads. given: as in ``content_type``."""
     if isinstance(type_, BinaryType):
         return _list
     if isinstance(type_, StringType) and given:

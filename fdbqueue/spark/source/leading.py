@@ -30,7 +30,7 @@ def leading() -> Iterator[None]:
 
 
 def all_leading(read: Callable[P, Iterator[R]]) -> Callable[P, Iterator[R]]:
-    """As ``leading``, for generators."""
+    """``leading`` for generators."""
 
     @wraps(read)
     def leads(*args: P.args, **kwargs: P.kwargs) -> Iterator[R]:

@@ -204,7 +204,7 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamWriter:
-    """As ``batch_writer``."""
+    """The writer of a stream; see ``batch_writer``."""
     if overwrite:
         raise InvalidOptions(
             option="outputMode", problem='rows are added to a queue: use "append" or "update"'

@@ -86,7 +86,7 @@ class Overview:
         }
 
     def _selected(self, look: QueueViews, query: Query) -> Shown:
-        """As ``select``, once for all viewers of the same page."""
+        """What ``select`` chooses, computed once for all viewers of the same page."""
         return self._once(look, (*query.values(),), lambda: select(look, query))
 
     def _once(self, look: QueueViews, key: Hashable, make: Callable[[], T]) -> T:

@@ -24,8 +24,8 @@ class Systemd:
 
     @classmethod
     def from_environment(cls) -> Self | None:
-        """As the environment says; None if nobody wants to be told. Takes the variables out of it:
-        they are not for commands that this process starts."""
+        """Whom the environment names; None if nobody wants to be told. Takes the variables out of
+        it: they are not for commands that this process starts."""
         micros, pid = os.environ.pop(WATCHDOG_USEC, ""), os.environ.pop(WATCHDOG_PID, "")
         if not os.environ.get(SOCKET):
             os.environ.pop(SOCKET, None)

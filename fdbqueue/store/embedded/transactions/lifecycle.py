@@ -61,8 +61,7 @@ def fdb_transaction_commit(
 
 
 def commit_in_background(handle: Handle) -> Future:
-    """As ``fdb_transaction_commit``, but another thread waits for the file: as on a cluster, the
-    future is done later."""
+    """Commit while another thread waits for the file: as on a cluster, the future is done later."""
     return fdb_transaction_commit(handle, _begin)
 
 
