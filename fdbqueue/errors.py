@@ -72,9 +72,6 @@ def _restore(kind: type[QueueError], attributes: dict[str, object]) -> QueueErro
     return kind(**attributes)
 
 
-# -- input ------------------------------------------------------------------------------------
-
-
 class InvalidInput(QueueError, ValueError):
     """Raised when an argument is invalid. Nothing was read or written."""
 
@@ -126,9 +123,6 @@ class RowsLost(QueueError):
     browsing stream, or lines of history."""
 
     text = "{what} of queue {queue!r} were {gone} before they could be read: {remedy}"
-
-
-# -- the store --------------------------------------------------------------------------------
 
 
 class StoreError(QueueError):
@@ -194,9 +188,6 @@ class MissingPackage(StoreError):
         super().__init__(**{"remedy": remedy, **attributes})
 
 
-# -- the catalogue ----------------------------------------------------------------------------
-
-
 class QueueNotFound(QueueError):
     """Raised when a queue does not exist or has been deleted."""
 
@@ -235,9 +226,6 @@ class NotFound(QueueError):
     )
 
 
-# -- streams ----------------------------------------------------------------------------------
-
-
 class TakenOver(QueueError):
     """Raised when another run has taken over what this one was doing: the plans of a consumer, or
     an import. Nothing was written."""
@@ -272,9 +260,6 @@ class MessagePlanned(QueueError):
     )
 
 
-# -- stored data ------------------------------------------------------------------------------
-
-
 class CorruptData(QueueError):
     """Raised when stored bytes cannot be understood, or have another format."""
 
@@ -297,9 +282,6 @@ class UnknownJob(QueueError):
     """Raised when a worker does not know the job of a message; the attempt has failed."""
 
     text = "the message is of {job}, and queue {queue!r} has here the jobs {known}: {remedy}"
-
-
-# -- operations -------------------------------------------------------------------------------
 
 
 class LeaseLost(QueueError):
@@ -490,9 +472,6 @@ class OutcomeUnknown(QueueError):
         "the outcome of a commit is unknown, and its record, kept for {minutes} minutes, is gone: "
         "the operation happened once or not at all; look for its effect before you repeat it"
     )
-
-
-# -- workers ----------------------------------------------------------------------------------
 
 
 class HandlerTooSlow(QueueError):

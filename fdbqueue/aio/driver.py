@@ -254,8 +254,6 @@ class GreenletRun:
                 if waking.ends_early and not self.told:
                     return
 
-    # -- coroutines that the operation calls -------------------------------------------------
-
     def call(self, coroutine: Coroutine[Any, Any, R]) -> R:
         """Run a coroutine, in a task that has the context of the operation; called in the greenlet.
 

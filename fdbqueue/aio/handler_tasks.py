@@ -130,8 +130,6 @@ class HandlerTasks(HandlerThreads):
             for _ in range(self._threads):
                 self._plain.put(None)
 
-    # -- feeding -----------------------------------------------------------------------------
-
     def _feed(self) -> None:
         """Begin all that can be begun, until it is time to go."""
         state = self.state
@@ -212,8 +210,6 @@ class HandlerTasks(HandlerThreads):
             task.cancel()
         if not self._tasks:
             self._idle.set()
-
-    # -- handlers that take too long ---------------------------------------------------------
 
     def _interrupts(self, job: Assignment, limit: float) -> bool:
         """Cancel a coroutine that takes longer than it may. The lock is held."""

@@ -224,9 +224,6 @@ _SORTS = {
 }
 
 
-# -- what is next -----------------------------------------------------------------------------
-
-
 class NextEventReads(NamedTuple):
     """The reads of what happens next, issued and not awaited."""
 

@@ -73,9 +73,6 @@ NOWHERE = Position(0, 0, b"")
 """Of a message whose position is not known."""
 
 
-# -- rows -------------------------------------------------------------------------------------
-
-
 @cache
 def _packed(n: int) -> bytes:
     """How a key ends that has the number ``n``."""
@@ -334,9 +331,6 @@ def places(keys: QueueKeys, found: Iterable[Run]) -> tuple[list[int | None], lis
             levels += each[0]
             ids += each[1]
     return levels, ids
-
-
-# -- ready messages ---------------------------------------------------------------------------
 
 
 class ReadyMessage(NamedTuple):
@@ -669,9 +663,6 @@ def leave(tr: fdb.Transaction, row: Run, gone: Iterable[int], most: int = MAX_ME
     """Write what is left of a row of READY whose keys were cleared, in rows of at most ``most``."""
     for key, values in row.without(gone, most):
         write(tr, key, values)
-
-
-# -- leases -----------------------------------------------------------------------------------
 
 
 class Leased(Run, eq=False, kw_only=True):

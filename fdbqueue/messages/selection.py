@@ -201,9 +201,6 @@ def _check_no_tick(found: FoundMessage) -> None:
         )
 
 
-# -- what becomes of them --------------------------------------------------------------------
-
-
 def leave(tr: fdb.Transaction, scope: Scope, rows: Sequence[FoundMessage]) -> None:
     """Remove messages from the queue. Conflicts with other takers of them."""
     _watch(tr, scope, rows)

@@ -50,9 +50,6 @@ EXPIRED = "its time to live was over"
 _RETURNS = (End.RETURN, End.LAPSE)
 
 
-# -- how a message leaves ---------------------------------------------------------------------
-
-
 class Return(Struct, frozen=True):
     """A verdict: the message goes back to its place, after ``delay`` seconds; None for the backoff
     of the message or the queue, and without an error for ``release_delay``.
@@ -181,9 +178,6 @@ def unfit(message: StoredMessage, now_ms: int) -> Leaving | None:
     return Leaving(message, End.EXPIRE) if envelope.expired(now_ms) else None
 
 
-# -- what becomes of it -----------------------------------------------------------------------
-
-
 def carry_out(tr: fdb.Transaction, scope: Scope, source: State, leaving: Iterable[Leaving]) -> int:
     """Send messages, already removed from where they were, where they go; returns how many became
     ready, with others that waited for their slots.
@@ -268,9 +262,6 @@ def dequeue(
     run.remove(tr, scope.keys, run.pieces(scope.keys, loaded), cut=True)
     transitions.record(tr, scope, DEQUEUE, loaded)
     return loaded
-
-
-# -- leases -----------------------------------------------------------------------------------
 
 
 class Ending:

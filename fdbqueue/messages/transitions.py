@@ -57,8 +57,6 @@ def record(
     return sum([step(tr, scope, transition, messages) or 0 for step in STEPS.values()])
 
 
-# -- the steps of features --------------------------------------------------------------------
-
 Step = Callable[[fdb.Transaction, Scope, Transition, Sequence[StoredMessage]], int | None]
 
 

@@ -88,8 +88,6 @@ class Queue(Enqueuing[T]):
         store = "" if self._db is None else f", {str(describe(self._db))!r}"
         return f"Queue({self.name!r}{store})"
 
-    # -- catalogue ---------------------------------------------------------------------------
-
     @classmethod
     def create(
         cls,
@@ -254,8 +252,6 @@ class Queue(Enqueuing[T]):
             selection.purge(self, tr)
             composed(tr, keys.once, remove)
 
-    # -- producing ---------------------------------------------------------------------------
-
     enqueue_many = grouping.enqueue_many
 
     @property
@@ -300,8 +296,6 @@ class Queue(Enqueuing[T]):
 
         return Producer(self, db, **terms)
 
-    # -- consuming ---------------------------------------------------------------------------
-
     receive = receiving.receive
     receive_many = receiving.receive_many
     receive_batch = receiving.receive_batch
@@ -330,16 +324,12 @@ class Queue(Enqueuing[T]):
         value: T = serializers.loads(self._serializer, found)
         return value
 
-    # -- subscribing -------------------------------------------------------------------------
-
     @property
     def subscriptions(self) -> Subscriptions:
         """The subscriptions of the queue: list, open and remove them."""
         from .subscriptions import Subscriptions
 
         return Subscriptions(self)
-
-    # -- many messages -----------------------------------------------------------------------
 
     count = selection.count
     cancel = selection.cancel
@@ -390,8 +380,6 @@ class Queue(Enqueuing[T]):
         from .admin.admin import Admin
 
         return Admin(self)
-
-    # -- looking in, and after ---------------------------------------------------------------
 
     get = inspection.get
     peek = inspection.peek

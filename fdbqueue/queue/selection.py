@@ -275,9 +275,6 @@ def _into(queue: Handle, target: Handle | str, *, leaves: bool) -> Verb:
     return Verb(act, (*LATER, *COMING, DEAD), leaves=leaves, target=there)
 
 
-# -- which -----------------------------------------------------------------------------------
-
-
 def _select(
     queue: Handle,
     tr: Transactor,

@@ -92,9 +92,6 @@ class Part(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A part of a stored value, as the list of its fields."""
 
 
-# -- integers -------------------------------------------------------------------------------------
-
-
 def pack_index(index: int) -> bytes:
     """An index as atomic MAX compares it."""
     return index.to_bytes(_BYTES, "little")

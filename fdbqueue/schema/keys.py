@@ -75,9 +75,6 @@ Window = Annotated[int, "window"]
 Zero = Annotated[int, "0"]
 
 
-# -- records of commits ---------------------------------------------------------------------------
-
-
 class Record:
     """A record, which one operation at a time writes to.
 
@@ -168,9 +165,6 @@ class LogKeys(KindKeys[Stamp, N]):
         """A stamp behind those of what was committed before a version, and before all others."""
         stamp = fdb.tuple.Versionstamp(version.to_bytes(8, "big") + bytes(2))
         return fdb.tuple.pack((stamp,))
-
-
-# -- the table ------------------------------------------------------------------------------------
 
 
 class What(IntEnum):
@@ -428,8 +422,6 @@ class QueueKeys(SlotKeys, GroupKeys):
         pairs = zip(edges[::2], edges[1::2], strict=True)
         return [slice(*pair) for pair in pairs if pair[0] < pair[1]]
 
-    # -- messages ----------------------------------------------------------------------------
-
     def ready_key(self, position: Position) -> bytes:
         """The READY key of a position."""
         level = self.levels[position.level]
@@ -461,8 +453,6 @@ class QueueKeys(SlotKeys, GroupKeys):
     def token(self, claim: bytes, ready: bytes) -> bytes:
         """The token of a lease: the claim, then the elements of the message's READY key."""
         return claim + ready[self.place_begin :]
-
-    # -- lines and cursors -------------------------------------------------------------------
 
     def line_of(self, subscription: str) -> LineKeys:
         """The line of a subscription's consumers; of those of the queue itself for ""."""
@@ -562,9 +552,6 @@ KINDS = tuple(each for each in QueueKeys.table() if each is each.forms[0])
 """The kinds of keys in a queue: of each number the first row."""
 
 
-# -- beside the queues ----------------------------------------------------------------------------
-
-
 class RootKeys(KeyTable):
     """All keys of a root.
 
@@ -590,8 +577,6 @@ class RootKeys(KeyTable):
         """The keys of one queue."""
         return QueueKeys(self._queues(name), self.once.timeout)
 
-
-# -- sorted levels --------------------------------------------------------------------------------
 
 # All messages of a sorted level have one index. What tells them apart in its place, and so orders
 # them, is random elsewhere. Here it begins with the value of the header and the number of the

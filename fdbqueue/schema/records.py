@@ -15,8 +15,6 @@ from ..values.states import State
 from .codec import Part, Stored, unpack
 from .envelope import Envelope, open_envelope
 
-# -- places ---------------------------------------------------------------------------------------
-
 
 class DeadRecord(NamedTuple):
     """The place of a dead letter: the version at which it died, and a random part."""
@@ -72,9 +70,6 @@ def unpack_id(value: bytes) -> str:
         raise CorruptData(what="an id", problem=str(error)) from None
 
 
-# -- messages that are not ready ------------------------------------------------------------------
-
-
 class Delayed(Stored, frozen=True):
     """A message that is not ready; ``packed`` is its envelope."""
 
@@ -126,9 +121,6 @@ class Kept(Stored, frozen=True):
 def unpack_failure(value: bytes) -> Failure:
     """What a failed attempt has left. Raises ``CorruptData``."""
     return unpack(value, Failure)
-
-
-# -- logs -----------------------------------------------------------------------------------------
 
 
 class Moved(Part, frozen=True):
@@ -193,9 +185,6 @@ class AuditLine(Stored, frozen=True):
     stamp: bytes = b""
 
 
-# -- slots ----------------------------------------------------------------------------------------
-
-
 class Backlog(Stored, frozen=True):
     """The backlog of a key: since when its messages wait, by the wall clock in milliseconds.
 
@@ -251,9 +240,6 @@ class Paced(Reached, frozen=True):
     """How far the messages of a key have come by its rate. timer: when to look again."""
 
     timer: Timer
-
-
-# -- groups and schedules -------------------------------------------------------------------------
 
 
 class Callback(Part, frozen=True):

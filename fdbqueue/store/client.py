@@ -55,9 +55,6 @@ def parse_last_bytes(key: bytes, begin: int) -> bytes:
     return key[begin + 1 : -1].replace(b"\x00\xff", b"\x00")
 
 
-# -- transactions -----------------------------------------------------------------------------
-
-
 def require(db: object) -> None:
     """Raise ``InvalidArgument`` for what is no database."""
     if not hasattr(db, "create_transaction"):

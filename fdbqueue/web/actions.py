@@ -93,9 +93,6 @@ class Action(Struct, frozen=True):
         return self.unit.removesuffix("s") if count == 1 else self.unit
 
 
-# -- how many ----------------------------------------------------------------------------------
-
-
 def _dead(site: Site, terms: ActionTerms) -> Counted:
     queue = site.queue(terms.queue)
     if terms.message:
@@ -172,9 +169,6 @@ def _group(site: Site, terms: ActionTerms) -> Counted:
 def _limited(site: Site, terms: ActionTerms) -> Counted:
     """How many messages wait for a limit."""
     return _limit(site, terms).state(site.db).waiting, True
-
-
-# -- how ---------------------------------------------------------------------------------------
 
 
 def _redrive(site: Site, terms: ActionTerms, told: Told) -> int:
@@ -274,9 +268,6 @@ def _pause_limit(site: Site, terms: ActionTerms, _: Told) -> int:
 def _resume_limit(site: Site, terms: ActionTerms, _: Told) -> int:
     before, _all = _limited(site, terms)
     return before - min(before, _limit(site, terms).resume(site.db).waiting)
-
-
-# -- parts -------------------------------------------------------------------------------------
 
 
 def _wanted(terms: ActionTerms) -> Callable[[Message], bool]:

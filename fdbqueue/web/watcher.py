@@ -113,8 +113,6 @@ class Watcher:
         self._full_took = 0.0
         self._stamp: bytes | None = None
 
-    # -- for viewers -------------------------------------------------------------------------
-
     def look(self) -> QueueViews:
         """All queues as they are now, give or take a second."""
         with self._looking:
@@ -154,8 +152,6 @@ class Watcher:
             self._stirred.set()
 
         return leave
-
-    # -- the thread --------------------------------------------------------------------------
 
     def _run(self) -> None:
         while self._wanted():

@@ -139,8 +139,6 @@ class Browser:
         if self._holds:
             self._run(lambda tr: self._hold(tr, self.queue._scope(tr)), lambda _: False)
 
-    # -- one turn ----------------------------------------------------------------------------
-
     def _turn(self) -> bool:
         """Hand over the next messages, or wait for some; whether the subscription is over."""
         if self.consumer.evicted or not self._listed:
@@ -270,8 +268,6 @@ class Browser:
             exc_info=None if asked else error,
         )
         self._wait(max(MIN_WAIT_SECONDS, seconds))
-
-    # -- waiting -----------------------------------------------------------------------------
 
     def _may_go_on(self) -> bool:
         """Wait for the store to answer; False when it is time to leave."""

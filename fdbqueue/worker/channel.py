@@ -79,8 +79,6 @@ class Channel:
         self._flushes: list[Flush] = []
         self._owner: object = None
 
-    # -- for users ---------------------------------------------------------------------------
-
     @property
     def credit(self) -> Credit:
         """The credit as it is now."""
@@ -153,8 +151,6 @@ class Channel:
             why = "the worker has stopped" if ended else "the time is over"
             problem = f"what was there when the flush began is not all handled: {why}"
             raise Unfinished(problem=problem)
-
-    # -- for the worker ----------------------------------------------------------------------
 
     def own(self, worker: object) -> None:
         """Serve one worker only. Raises ``InvalidArgument``."""

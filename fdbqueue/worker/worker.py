@@ -171,8 +171,6 @@ class Worker:
             lines.append(f"health at {url(self.health)}")
         return lines
 
-    # -- what it handles ---------------------------------------------------------------------
-
     def add(
         self,
         queue: Queue[T],
@@ -313,8 +311,6 @@ class Worker:
             return function
 
         return register
-
-    # -- running -----------------------------------------------------------------------------
 
     def run(self) -> None:
         """Handle messages until ``stop`` is called, or SIGTERM or SIGINT arrives.

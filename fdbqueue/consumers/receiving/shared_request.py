@@ -89,8 +89,6 @@ class SharedRequest:
                 else:
                     self._end()  # What is cancelled before it has begun never does.
 
-    # -- the feeder --------------------------------------------------------------------------
-
     def _begin(self, task: tasks.Task) -> None:
         self._ended, self._begun, self._stopped = tasks.Event(), False, False
         self._stop = task.spawn(self._feed)

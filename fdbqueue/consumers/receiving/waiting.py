@@ -142,8 +142,6 @@ class _Waiter:
         self.crowd = 0
         self.resume: Resume | None = None
 
-    # -- waiting -----------------------------------------------------------------------------
-
     def collect(self) -> Sequence[Delivery] | None:
         """The answer; None if the consumer was taken for dead."""
         try:
@@ -247,8 +245,6 @@ class _Waiter:
         )
         self.leader_left = left if overdue else 0.0
         return None
-
-    # -- leading -----------------------------------------------------------------------------
 
     def _lead(self) -> Sequence[Delivery] | None:
         """Serve the line, round after round; None if the own request is still unanswered."""
@@ -386,8 +382,6 @@ class _Waiter:
             self._withdraw(tr)
             if not served.exhausted:
                 wakeups.wake(tr, self.keys, wakeups.reads(tr, self.keys, 1))
-
-    # -- leaving -----------------------------------------------------------------------------
 
     def _last_call(self, tr: fdb.Transaction) -> tuple[Sequence[Delivery] | None, Resume | None]:
         """The time is over: serve the line up to the own request, whoever leads. So the answer is

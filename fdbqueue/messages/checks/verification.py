@@ -190,9 +190,6 @@ _IN_PLACE = (QueueKeys.ready, QueueKeys.waiting)
 """Kinds of messages that were not removed from their positions."""
 
 
-# -- page by page -----------------------------------------------------------------------------
-
-
 def messages(kind: Kind, audit: Audit, begin: bytes) -> bytes:
     """Every envelope is readable, its chunks exist, and its index is not beyond TAIL. In a sorted
     queue every position has the value of the header, and an arrival not beyond TAIL."""
@@ -382,9 +379,6 @@ def tails(audit: Audit, begin: bytes) -> bytes:
         if unpack_index(kv.value) > MAX_INDEX:
             audit.report("unreadable", kv.key.hex(), "a value of kind tail")
     return following
-
-
-# -- at one version ---------------------------------------------------------------------------
 
 
 def counted(audit: Audit, kind: Kind, level: int | None) -> None:

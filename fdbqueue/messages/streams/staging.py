@@ -279,9 +279,6 @@ def sinks(tr: fdb.Transaction, keys: QueueKeys) -> dict[str, SinkState]:
     return {name: SinkState.unpack(value) for (name, *part), value in named if not part}
 
 
-# -- reading staged rows ----------------------------------------------------------------------
-
-
 class _Limits(NamedTuple):
     """How much one transaction enqueues; ``exact`` if each message counts by itself."""
 
@@ -387,9 +384,6 @@ def _windows(
                 window, pieces, rows_left = [], _STEP_PIECES, float(max_rows)
     if window:
         yield window
-
-
-# -- enqueuing them ---------------------------------------------------------------------------
 
 
 def _enqueue(tr: fdb.Transaction, scope: Scope, page: StagedPage, resuming: bool) -> int:

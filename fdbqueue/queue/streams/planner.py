@@ -160,8 +160,6 @@ class Planner:
                 begin += len(page)
                 yield page
 
-    # -- parts -------------------------------------------------------------------------------
-
     def _page(self, tr: fdb.Transaction, claim: bytes, begin: int, end: int) -> list[StoredMessage]:
         keys = self._queue._scope(tr).keys
         end = min(end, begin + PAGE)

@@ -86,8 +86,6 @@ class Subscription:
 
         return self._run(tr, read, lambda _: False)
 
-    # -- consuming ---------------------------------------------------------------------------
-
     @overload
     def receive(
         self, tr: Transactor, *, at_most_once: Literal[False] = False, **terms: Unpack[Leasing]
@@ -210,8 +208,6 @@ class Subscription:
         wait = patience_of(tr, wait)
         return list(self._consume(tr, Mode.BROWSE, limit, wait, acquire.load))
 
-    # -- looking after -----------------------------------------------------------------------
-
     def seek(self, tr: Transactor, to: str) -> None:
         """Move to another place: "first", "now" (behind all messages) or a message's id.
 
@@ -270,8 +266,6 @@ class Subscription:
             self._supply.drop(tr, scope)
 
         self._run(tr, remove)
-
-    # -- parts -------------------------------------------------------------------------------
 
     def _run(
         self,

@@ -210,9 +210,6 @@ def _taken_out_of_order(events: DataFrame) -> DataFrame:
     return findings(passed, [("overtaken", "what.place < place", detail)], "array(id, what.id)")
 
 
-# -- counters ---------------------------------------------------------------------------------
-
-
 def _counted(events: DataFrame) -> list[Row]:
     """For each queue and level, how many messages the history leaves in each state."""
     last = (f"count_if(after_at is null and state = '{name}') as {name}" for name in STATES)

@@ -123,9 +123,6 @@ class Figures:
         return asdict(self)
 
 
-# -- as text ----------------------------------------------------------------------------------
-
-
 def moment(milliseconds: int) -> str:
     """A point in time, in UTC."""
     return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -80,9 +80,6 @@ def _tile(value: str, label: str) -> Markup:
     return Markup('<div class="tile"><b>{}</b><span>{}</span></div>').format(value, label)
 
 
-# -- plots ------------------------------------------------------------------------------------
-
-
 def pictures(report: Figures, queue: QueueReport) -> list[tuple[str, str]]:
     """The plots of one queue: a description of each, and a ``data:`` URL."""
     assert report.since_ms is not None

@@ -121,9 +121,6 @@ def span_width_ms(length_ms: int) -> int:
     return weeks * WIDTHS_MS[-1]
 
 
-# -- over the events --------------------------------------------------------------------------
-
-
 def _followed(history: DataFrame) -> DataFrame:
     """Events with what they count as, and what their message went through before. One shuffle.
 
@@ -225,9 +222,6 @@ def _oldest(events: DataFrame, until_ms: int) -> list[Row]:
     return (
         found.selectExpr("queue", "state", "messages", "oldest.*", age).orderBy("state").collect()
     )
-
-
-# -- as plain values --------------------------------------------------------------------------
 
 
 def _by_queue(rows: Iterable[Row]) -> dict[str | None, list[Row]]:

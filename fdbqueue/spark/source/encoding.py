@@ -177,9 +177,6 @@ def content_type(schema: StructType, given: str | None, stored: Declared | None)
     return made
 
 
-# -- values -----------------------------------------------------------------------------------
-
-
 class _Unreadable(Struct, frozen=True):
     """The payload of a row that Spark could not read."""
 

@@ -100,9 +100,6 @@ def writer(type_: types.DataType) -> Callable[[Any], bytes]:
     return _encoder.encode if prepare is None else lambda value: _encoder.encode(prepare(value))
 
 
-# -- types ------------------------------------------------------------------------------------
-
-
 def _type(type_: types.DataType, verb: str) -> Any:
     """What msgspec is to read for a type. ``Raw`` may be null by itself."""
     made: Any
@@ -170,9 +167,6 @@ def _object(pairs: Iterable[tuple[Any, Any]]) -> dict[str, Any]:
 
 def _same(value: Any) -> Any:
     return value
-
-
-# -- reading ----------------------------------------------------------------------------------
 
 
 class _Number(str):
@@ -278,9 +272,6 @@ _LEAVES: dict[type[types.DataType], Any] = {
     types.TimestampNTZType: _of_text(_local_moment),
     types.BinaryType: _of_text(partial(b64decode, validate=True)),
 }
-
-
-# -- writing ----------------------------------------------------------------------------------
 
 
 def _double(value: float) -> float | str:

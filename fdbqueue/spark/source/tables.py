@@ -106,9 +106,6 @@ class RowFilter(Struct, frozen=True):
 EVERYTHING = RowFilter()
 
 
-# -- what is stored ---------------------------------------------------------------------------
-
-
 def _messages(
     packed: Sequence[bytes], ids: Sequence[str | None], levels: Sequence[int | None], **others: Any
 ) -> ColumnRows:
@@ -200,9 +197,6 @@ _PARTS: dict[str, Callable[[QueueKeys, ScanPage], ColumnRows]] = {
 }
 """Readers of parts of tables. ``blocked`` is the part of ``ready`` that waits for others of its
 ordering key. ``leased`` is also what a stream has taken."""
-
-
-# -- reading ----------------------------------------------------------------------------------
 
 
 @dataclass
