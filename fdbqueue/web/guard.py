@@ -105,6 +105,8 @@ class Guard:
             answer = self._refused(scope, headers) or await self._admitted(scope, headers, fresh)
             await (answer or self._app)(scope, receive, guarded)
         except Exception as error:
+            # Once the head is sent no other answer can be given: the connection breaks, which the
+            # client notices.
             if not started:
                 told = str(error) if isinstance(error, InvalidArgument) else "Internal error."
                 await PlainTextResponse(f"{visible(told)}\n", 500)(scope, receive, guarded)
@@ -123,6 +125,8 @@ class Guard:
         if scope["method"] == "POST":
             if not self._is_own(site, headers.get("origin"), host):
                 return PlainTextResponse("This form is not from these pages.\n", 403)
+        # A link from another site may lead here; its scripts and images may not ask with this
+        # browser's password.
         elif site == "cross-site" and headers.get("sec-fetch-mode") != "navigate":
             return PlainTextResponse("Another site asks for this.\n", 403)
         return None
@@ -133,6 +137,7 @@ class Guard:
         pages are served under where a proxy has changed that one."""
         if site is not None:
             return site in ("same-origin", "none")
+        # No browser leaves it out of a form: it is a program, which no other site can steer.
         if origin is None:
             return True
         place = origin.partition("://")[2].lower()
@@ -142,6 +147,7 @@ class Guard:
     async def _admitted(self, scope: Scope, headers: Headers, cookie: str) -> Response | None:
         """Note whose the request is; if nobody's, the answer."""
         whose = _whose(scope, headers)
+        # Before the secret is looked at: checking one is meant to be slow.
         if whose is not None and self._attempts.over(whose):
             wait = {"retry-after": f"{TRY_SECONDS:.0f}"}
             return PlainTextResponse("Too many wrong passwords: wait a minute.\n", 429, wait)
@@ -175,6 +181,7 @@ class Guard:
         return self._users.of(headers.get("authorization", ""))
 
     def _form(self, cookie: str, user: User) -> str:
+        # The role, too: a form that an operator opened is void once the operator is none.
         text = f"{cookie}\0{user.name}\0{user.role.value}"
         return hmac.new(self._secret, text.encode(), hashlib.sha256).hexdigest()
 
@@ -196,4 +203,5 @@ def _cookie(headers: Headers) -> str | None:
         found = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
     except CookieError:
         return None
+    # A short one was not made here: somebody may have set it to know the token.
     return found.value if found is not None and len(found.value) >= 32 else None

@@ -81,9 +81,12 @@ class HttpConnection(H11Protocol):
         super().connection_made(transport)
         self._wait()
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        # Half of the descriptors are for the store and the files of the pages.
         if len(self.connections) > min(MAX_CONNECTIONS, files // 2):
             waiting = [each for each in self.connections if isinstance(each, HttpConnection)]
             waiting = [each for each in waiting if each.waits_since is not None]
+            # Whoever has sent nothing for longest: a client that opens connections in vain loses
+            # its own first.
             min(waiting, key=lambda each: each.waits_since or 0.0).cut()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -112,6 +115,7 @@ class HttpConnection(H11Protocol):
     def cut(self) -> None:
         """End it, whatever it is doing."""
         self.connections.discard(self)
+        # Not closed: a close waits until the client has taken the rest, which it never may.
         self.transport.abort()
 
     def _wait(self) -> None:

@@ -89,6 +89,8 @@ class Events:
         if sum(map(len, self._pages.values())) < MAX_PAGES:
             return True
         most = max(self._pages, key=lambda each: len(self._pages[each]), default=viewer)
+        # Taken from an equal it would only be asked for again: two viewers would push each other
+        # out for ever.
         if len(self._pages.get(most, ())) <= len(self._pages.get(viewer, ())) + 1:
             return False
         page = self._pages[most][-1]
@@ -134,6 +136,7 @@ async def _stream(
                 found = await page.get()
         except TimeoutError:
             found = b": still here\n\n"
+        # A stream may last for days: a user that was removed meanwhile must see no more.
         if found == END or not await stays():
             return
         yield found
@@ -192,12 +195,15 @@ class Feed:
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
+        # The watcher has a thread of its own, and sets of this feed belong to the loop.
         leave = self._watcher.follow(lambda change: loop.call_soon_threadsafe(self._note, change))
         try:
             while True:
                 await self._stirred.wait()
                 self._stirred.clear()
                 await self._round()
+                # What moves in the meantime goes into one event: a busy queue would otherwise be
+                # rendered at each message.
                 await asyncio.sleep(REST_SECONDS)
         except (*FAILURES, QueueError) as error:
             log.warning("no news for %d pages, which ask again: %s", len(self._viewers), error)
@@ -223,6 +229,7 @@ class Feed:
 
 def _give(viewer: asyncio.Queue[bytes], found: bytes) -> None:
     if viewer.full():
+        # Dropped, since all of it is in the page that it is told to fetch.
         while not viewer.empty():
             viewer.get_nowait()
         found = found and CHANGED

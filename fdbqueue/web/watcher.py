@@ -199,6 +199,8 @@ class Watcher:
             self._look = QueueViews(self._look.views, self._look.at, conflicts)
         except (*FAILURES, QueueError) as error:
             log.warning("the store cannot be read: %s", error)
+            # The last numbers stay, marked as old: an empty page would say that there are no
+            # queues.
             self._look = QueueViews(before.views, before.at, before.conflicts, str(error))
             _cancel(self._take_watches())
         other = self._look.views.keys() != before.views.keys() or self._look.failed != before.failed
@@ -208,6 +210,8 @@ class Watcher:
         passed = now - self._full_at
         if stamp == self._stamp:
             return passed > max(FULL_SECONDS, SHARE * self._full_took)
+        # With thousands of queues a look at all takes seconds: somebody who makes queues all the
+        # time must not keep it busy.
         return passed > SHARE * self._full_took
 
     def _catalogue(self) -> bytes | None:

@@ -79,6 +79,7 @@ def _gather(audit: Audit) -> Messages | None:
     for kind in HOLDERS:
         for kv in audit.messages(keys.holding(kind)):
             read = audit.envelope(kind, kv)
+            # Whatever it owns would look like nobody's, and a repair would remove it.
             if read is None:
                 return None
             position, envelope = read
@@ -196,6 +197,7 @@ def _permits(audit: Audit, messages: Messages) -> None:
         kind, gate, n = one
         row, name = rows[kind](gate, n), _PERMITS[kind]
         subject = f"{backlogs.gate_name(gate)}, {n}"
+        # Which of them is right is a guess: no repair.
         if len(out) > 1:
             detail = f"messages {', '.join(sorted(out))} hold it"
             audit.report(f"{name} held twice", subject, detail)

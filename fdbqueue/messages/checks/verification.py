@@ -88,6 +88,7 @@ class Audit:
                 break
         more = size > PAGE_BYTES or len(rows) == PAGE_ROWS
         following = rows[-1].key + b"\x00" if more else b""
+        # Messages have a check of their own, which reports what cannot be read of them.
         return [kv for kv in rows if kind in HOLDERS or self.readable(kind, kv)], following
 
     def readable(self, kind: Kind, kv: fdb.KeyValue) -> bool:
@@ -106,6 +107,7 @@ class Audit:
             for kv in self.tr.snapshot.get_range(
                 every.start, every.stop, limit=limit, streaming_mode=mode
             ):
+                # Before the store refuses it: an answer about half of the rows would be no answer.
                 if world.monotonic() - self.began > WHOLE_SECONDS:
                     raise TooLong
                 yield kv
@@ -222,6 +224,8 @@ def messages(kind: Kind, audit: Audit, begin: bytes) -> bytes:
             audit.report("cancelled and not leased", subject, "it could be delivered again")
         if audit.scope.options.sort is not None and position.index:
             _sorted(audit, position, envelope, tails[position.level])
+        # While a message stands at its index, its key keeps that from being given again; for all
+        # others TAIL has to.
         if kind not in _IN_PLACE and unpack_index(tails[position.level].value) < position.index:
             audit.report(
                 "tail too low",
@@ -303,6 +307,8 @@ def leases(audit: Audit, begin: bytes) -> bytes:
 
 
 def _expire(audit: Audit, expiry: bytes, until: Moment, place: bytes) -> None:
+    # Read again, with this transaction's writes: an earlier repair of the page may have added to
+    # it.
     _, places = _named(audit.tr.get(expiry).value)
     audit.tr[expiry] = pack_expiry(until.wall_ms, dict.fromkeys((*places, place)))
 
@@ -339,6 +345,8 @@ def expiries(audit: Audit, begin: bytes) -> bytes:
         version, claim = keys.expiry.parse(kv.key)
         if not _named(kv.value)[1]:
             audit.report("unreadable", kv.key.hex(), "a value of kind expiry")
+        # Not before: an expiry whose leases are gone is removed when it falls due, and does no harm
+        # until then.
         elif version > latest:
             clear = partial(audit.tr.clear, kv.key)
             audit.report("expiry without lease", claim.hex(), "no lease ends then", clear)
@@ -435,7 +443,9 @@ def _compare(audit: Audit, level: int, name: str, counter: int, scan: int) -> No
 
     def repair() -> None:
         deltas = tuple(scan - counter if each == name else 0 for each in _COUNTERS)
+        # The difference, and not the number: what others add meanwhile stays.
         audit.tr.add(keys.count(level), pack_counters(deltas))
+        # A key of repairs alone: two that add the same difference would correct it twice.
         audit.tr.add_read_conflict_key(keys.recount)
         audit.tr.add_write_conflict_key(keys.recount)
 
