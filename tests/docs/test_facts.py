@@ -62,7 +62,7 @@ FACTS = {
     rf"compresses payloads of {N} kB or more": compression.COMPRESSED_FROM / 1_000,
     rf"one of up to {N} kB if that has a key": envelope.GATED_INLINE_LIMIT / 1_000,
     rf"The first {N} characters of the error": envelope.MAX_ERROR_CHARACTERS,
-    rf"[Oo]f its last {N} failed attempts": envelope.KEPT_FAILURES,
+    rf"its last {N} failed attempts": envelope.KEPT_FAILURES,
     rf"the traceback: up to {N} bytes": verdicts.TRACEBACK_BYTES,
     rf"A producer holds up to {N} messages": producer.PENDING,
     rf"\(`max_pending`\) and {N} MB": producer.PENDING_BYTES / 1e6,
