@@ -40,6 +40,7 @@ def _grown(values: Values, attempt: int) -> float:
     try:
         return values["multiplier"] * float(values["exp_base"]) ** (attempt - 1)
     except OverflowError:
+        # A power may exceed a float after a thousand attempts: ``max`` bounds it all the same.
         return math.inf
 
 
@@ -102,6 +103,8 @@ def store(given: Given) -> Stored | None:
     size = len(repr(shown(stored)))
     if size > MAX_STORED:
         raise _refused(f"it takes {size:,} characters to store, at most {MAX_STORED:,}")
+    # Tried once, with the longest of each random wait: a strategy that cannot be followed is
+    # refused here, and not when a message fails.
     first = _seconds(stored, 1, max, MAX_NESTING)
     if not 0 <= first <= MAX_DELAY_SECONDS:
         raise _refused(f"{stored['wait']} waits {first!r} s; at most {MAX_DELAY_SECONDS:,.0f}")
@@ -151,6 +154,7 @@ def _plain(strategy: object, depth: int) -> Stored:
     values = {}
     for parameter, default in defaults.items():
         attributes = _ATTRIBUTES.get((name, parameter), (parameter,))
+        # Releases of tenacity keep it under different names.
         found = [getattr(strategy, each) for each in attributes if hasattr(strategy, each)]
         values[parameter] = found[0] if found else default
     return {"wait": name, **values}
@@ -169,12 +173,14 @@ def _seconds(stored: object, attempt: int, uniform: Uniform, depth: int) -> floa
         if not isinstance(parts, list) or not 0 < len(parts) <= MAX_CHAIN or given or not depth:
             raise _refused(f"{name} takes strategies, 1 to {MAX_CHAIN}, and nothing else")
         waits = [_seconds(part, attempt, uniform, depth - 1) for part in parts]
+        # As tenacity's chain: the last strategy holds for all further attempts.
         return sum(waits) if name == _COMBINE else waits[min(attempt, len(waits)) - 1]
     defaults, wait_seconds = _STRATEGIES[name]
     unknown = given.keys() - defaults.keys()
     if unknown:
         raise _refused(f"{name} has no parameter {min(map(str, unknown))!r}")
     for parameter, value in given.items():
+        # True is an int, and would be stored as a second.
         if isinstance(value, bool) or not isinstance(value, int | float) or not _number(value):
             raise _refused(f"{name} with {parameter}={shown(value)!r}: must be a number, 0 or more")
     return float(wait_seconds({**defaults, **given}, attempt, uniform))

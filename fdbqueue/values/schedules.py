@@ -80,6 +80,7 @@ class Timing(Struct, frozen=True, array_like=True):
         """The ticks after a moment, in their order."""
         if self.every_ms is not None:
             passed = max(0, moment_ms - self.start_ms) // self.every_ms
+            # Counted from the start, and not from the tick before: no delay of a tick adds up.
             yield from itertools.count(self.start_ms + (passed + 1) * self.every_ms, self.every_ms)
             return
         from zoneinfo import ZoneInfo  # most programs have no schedules
@@ -174,6 +175,7 @@ def timing(
             )
         every_ms = int(seconds * 1000)
         same = before is not None and before.every_ms == every_ms
+        # The same interval keeps its beginning: a deployment must not move the ticks.
         start_ms = before.start_ms if same and before else now_ms // 1000 * 1000
         return Timing(None, every_ms, timezone, start_ms)
     if not isinstance(cron, str) or len(cron.split()) != 5:
@@ -184,6 +186,7 @@ def timing(
         )
     found = Timing(" ".join(cron.split()), None, timezone, 0)
     try:
+        # The thirtieth of February is a valid field, and no date.
         never = found.following(now_ms) is None
     except (CronSimError, ValueError) as error:
         raise InvalidArgument(argument="cron", value=cron, problem=str(error)) from None

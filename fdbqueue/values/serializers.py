@@ -99,6 +99,8 @@ class TypeSerializer(Generic[T]):
         return TypeSerializer, (self.type,)
 
     def dumps(self, value: T) -> bytes:
+        # Strict: "7" for an int would be enqueued as 7, and come back as another type than was
+        # given.
         checked = self._adapter.validate_python(value, strict=True)
         plain = self._adapter.dump_python(checked, mode="json", warnings="error")
         payload = _encode(plain).encode()  # Refuses NaN, which pydantic writes as null.
@@ -166,6 +168,7 @@ def find(serializer: type | Serializer | None) -> Serializer[Any] | None:
     if serializer is None:
         return None
     if isinstance(serializer, type):
+        # A class has the methods of its objects, and passes for one of them.
         if isinstance(serializer, Serializer):
             raise InvalidOptions(
                 option="serializer",
@@ -266,6 +269,8 @@ def json_value(payload: bytes) -> Any:
     """The value of JSON, if it is one that may be enqueued; raises ``ValueError``."""
     try:
         value = json.loads(payload.decode())
+        # What may be enqueued is decided in one place: JSON has numbers, such as 1e999, that no
+        # reader gets back.
         dumps(_JSON, value)
     except RecursionError as error:
         raise ValueError(str(error)) from None
@@ -300,6 +305,8 @@ def _check_json(value: object, path: tuple[str | int, ...]) -> None:
             why = f"whose key {key!r} is no str"
         case tuple():
             why = "which JSON gives back as list"
+        # A class derived from one of these loses itself: what is read would not be what was
+        # written.
         case bool() | str() | int() | float() | list() | dict():
             base = next(each for each in (str, int, float, list, dict) if isinstance(value, each))
             why = f"which JSON gives back as {base.__name__}"

@@ -1,8 +1,8 @@
 """An import: messages from standard input, enqueued batch by batch.
 
 The state file of ``fdbq enqueue --resume`` has only the name of the import and, at the end, the
-place after its last line. The transactions that enqueue store the progress in
-the queue, so the two cannot get out of step.
+place after its last line. The transactions that enqueue store the progress in the queue, so the
+two cannot get out of step.
 """
 
 from __future__ import annotations
@@ -101,6 +101,7 @@ def _state_file(path: str, queue: str) -> Iterator[tuple[BinaryIO, dict[str, Any
         raise problem(str(error.strerror)) from None
     with open(descriptor, "r+b") as file:
         try:
+            # The system frees it with the process: a lock file would outlive a kill.
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise problem("another import is using it", 1) from None
@@ -123,6 +124,7 @@ def _state_file(path: str, queue: str) -> Iterator[tuple[BinaryIO, dict[str, Any
 def _store(file: BinaryIO, state: dict[str, Any]) -> None:
     # Write in place: replacing the file would lose the lock.
     file.seek(0)
+    # Padded, so that a shorter state leaves nothing of a longer one behind it.
     file.write(json.dumps(state).encode().ljust(512) + b"\n")
     file.flush()
     os.fsync(file.fileno())
@@ -149,6 +151,8 @@ def _resume(
         raise terminal.CommandError(
             f"import {state['import']} has a place that cannot be read", 1
         ) from None
+    # By a digest of all that was read: another file, or an edited one, would be enqueued from its
+    # middle.
     if not reader.skip(since):
         raise terminal.CommandError(
             f"this is not the input of the import: its first {since.lines:,} lines differ"
@@ -167,6 +171,8 @@ def _resume(
     _batches(reader, size, done, put)
     if place.lines:
         _store(file, {**state, "done": json.loads(place.pack())})
+        # Only after the file says that the import is complete: a crash between the two repeats
+        # nothing.
         source.forget(db)
     return since.lines
 
@@ -203,6 +209,8 @@ def _batches(
                     under_way = batch, _start(put, batch)
                     update(done.messages, completed=done.size)
             finally:
+                # The running transaction may still commit: a moment's wait tells how many messages
+                # are in.
                 if under_way is not None and isinstance(sys.exception(), KeyboardInterrupt):
                     under_way[1].exception(INTERRUPTED_SECONDS)
                 settle()

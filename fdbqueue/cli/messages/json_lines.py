@@ -195,6 +195,7 @@ class LineReader:
         given = dict(self._given)
         for name in ARGUMENTS & value.keys():
             if name in _INSTEAD:
+                # A line's delay replaces the command's due time: both together would be refused.
                 given[_INSTEAD[name]] = _NOTHING[_INSTEAD[name]]
         for name in ARGUMENTS & value.keys():
             moment = name in _MOMENTS and value[name] is not None
@@ -229,12 +230,15 @@ def arriving(stream: BinaryIO) -> Iterator[list[bytes]]:
     read = getattr(stream, "read1", stream.read)
     chunks: list[bytes] = []
     held = 0
+    # A file without line ends must not fill the memory.
     while held <= MAX_LINE_BYTES and (chunk := read(CHUNK_BYTES)):
         chunks.append(chunk)
         held += len(chunk)
         if b"\n" in chunk:
             *lines, rest = b"".join(chunks).split(b"\n")
             chunks, held = [rest], len(rest)
+            # As soon as whole lines are there: a producer that writes one a minute must not wait
+            # for a full chunk.
             yield lines
     if rest := b"".join(chunks):
         yield [rest]

@@ -62,6 +62,8 @@ class BrowseReader(StreamReader):
     @leading()
     def initialOffset(self) -> Offset:
         """Where a new stream begins. Spark asks again until the first batch is done."""
+        # Spark may ask again before the first batch is logged: another answer would skip what came
+        # in between.
         if self._progress.first is None:
             db, queue = self._queue.open()
             table, since = self._table, self._settings.starting_timestamp
@@ -100,6 +102,8 @@ class BrowseReader(StreamReader):
             self._progress.seen = reads
         if not stretches or self.waits(sum(each.messages for each in stretches)):
             return start
+        # Kept for the partitions that Spark asks for next: planned anew, the batch could not be
+        # split by its messages.
         self._progress.planned = self._offset(_levels(passed.places, stretches)), stretches
         return self._progress.planned[0]
 
@@ -128,6 +132,8 @@ class BrowseReader(StreamReader):
             return
         if scan.part == HISTORY:
             raise tables.lines_lost(queue)
+        # Of the whole batch: each task sees its own part only, and all would report different
+        # numbers.
         missing = scan.in_batch - tables.count(db, queue._keys, scan.batch)
         raise RowsLost(
             what=f"{missing:,} of {scan.in_batch:,} messages of a batch",
@@ -144,6 +150,8 @@ class BrowseReader(StreamReader):
         ends = self.ends()
         for level, place in places.items():
             index = self._table.reached(place)
+            # A store that was restored gives these indexes again: the stream would pass new
+            # messages unseen.
             if index > ends[level]:
                 raise other_checkpoint(
                     f"a later state of the queue, with index {index}",

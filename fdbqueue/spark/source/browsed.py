@@ -116,6 +116,8 @@ class Log(BrowsedReady, frozen=True):
         place = places.get(0, LOWEST)
         end = scope.version(tr) + 1 if limits.ends is None else limits.ends[0]
         if self.part != HISTORY:
+            # A letter has the version at which its transaction read, and may commit up to five
+            # seconds later, behind a place that was passed.
             end = min(end, scope.version(tr) - SETTLED)
         prefix, count = self.prefix(scope.keys, 0), 0
         passed = PassedMessages({0: place}, [Stretch(0, place, place)])
@@ -153,6 +155,7 @@ class Log(BrowsedReady, frozen=True):
         last = self.prefix(scope.keys, 0) + place.removesuffix(b"\x00")
         return (
             seen < scope.version(tr) - int(kept * VERSIONS_PER_SECOND)
+            # The last line that a batch had is still there: then none behind it has been trimmed.
             and not tr.snapshot[last].present()
         )
 

@@ -52,6 +52,8 @@ class ConsumeReader(StreamReader):
         since, limits = self._mark(start), self.limits(limit)
         if self._settings.min_messages_per_batch > 1:
             db, queue = self._queue.open()
+            # First of all: while the batch before is not acknowledged, its messages count as held,
+            # and room for others may be lacking.
             self._planner().acknowledge(db, since)
             if self.waits(queue.depth(db).ready):
                 return start

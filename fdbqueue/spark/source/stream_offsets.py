@@ -175,11 +175,13 @@ class StreamReader(tables.TableReader, DataSourceStreamReader, SupportsTriggerAv
 
     def waits(self, ready: int) -> bool:
         """Whether a batch of so many messages waits for more."""
+        # A run that is to end with what is there waits for nothing more.
         if self._progress.stops is not None or ready >= self._settings.min_messages_per_batch:
             self._progress.waits_since = None
             return False
         now, since = time.monotonic(), self._progress.waits_since
         if since is None or now - since < self._settings.max_trigger_delay:
+            # The delay counts from the first message that waits, and not from each look.
             self._progress.waits_since = now if since is None and ready else since
             return True
         self._progress.waits_since = None
@@ -233,6 +235,8 @@ class StreamReader(tables.TableReader, DataSourceStreamReader, SupportsTriggerAv
                 raise CorruptData(what="the checkpoint", problem=f"its offset has no {name!r}")
             if offset[name] != value:
                 what = _EARLIER if name == "identity" else name
+                # A checkpoint of another queue would acknowledge, or skip, messages that its query
+                # never saw.
                 raise other_checkpoint(f"{what} {offset[name]!r}", repr(value))
         return offset
 

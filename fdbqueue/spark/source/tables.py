@@ -247,6 +247,8 @@ class TableReader:
             for messages, batch in self._batches(db, queue, decoder, partition, slice(*each)):
                 count += messages
                 yield batch
+        # Spark believes a short partition: rows that were taken meanwhile would vanish from the
+        # result unnoticed.
         if count < partition.planned:
             self._miss(db, queue, partition)
 
@@ -269,17 +271,21 @@ class TableReader:
                 if count < len(page):
                     rows = rows.part(0, count)
                 if row_filter != EVERYTHING:
+                    # Before payloads are read: what the filter leaves out costs no chunks.
                     rows = rows.chosen(row_filter.mask(rows, TIMES.get(part), now_ms))
                 # One more round trip if some payloads are in chunks.
                 payloads = table_scan.contents(tr, keys, rows["envelopes"], rows["id"])
                 return ColumnRows(rows, payload=payloads), count
 
         def check(tr: fdb.Transaction, begin: bytes) -> None:
+            # Lines are trimmed while a long table is read: its beginning would be missing without a
+            # word. A stream checks that by its places.
             whole = part == HISTORY and not scan.in_batch
             if whole and not history.are_kept(tr, keys, begin, row_filter.since):
                 raise lines_lost(queue)
 
         for rows in table_scan.pages(db, keys, within, read, check=check):
+            # Arrow batches of bounded size: Python's and Spark's memory hold one of them at a time.
             for begin in range(0, len(rows["id"]), _BATCH_ROWS):
                 some = rows.part(begin, begin + _BATCH_ROWS)
                 yield len(some["id"]), decoder.batch(some)

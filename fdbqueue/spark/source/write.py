@@ -98,6 +98,8 @@ class _Writer:
                     encoder.stage(some, stager, invalid.add)
             attempt = stager.finish()
         except BaseException:
+            # Rows of a task that failed would stay for a week: its retry stages them again under
+            # another name.
             stager.discard()
             raise
         return Staged(sink, batch, attempt, invalid.count, tuple(invalid.samples))
@@ -112,6 +114,7 @@ class _Writer:
         if not staged:
             return SinkState()
         sink, attempts = queue.streams.sink(staged[0].sink), [each.attempt for each in staged]
+        # In the order of the partitions, so that a sorted table arrives in its order.
         return sink.publish(db, staged[0].batch, attempts, room=self._settings.room)
 
     def abort(self, messages: CommitMessages, batchId: int = 0) -> None:
@@ -145,6 +148,8 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
                 problem="set the option id, too: Spark does not tell the query (outside of "
                 "a foreachBatch, and with Spark Connect)",
             )
+        # Named by the query: a batch that Spark repeats finds its sink, and publishes nothing
+        # twice.
         name = f"query:{query} {given.id or ''}".strip() if query else given.id or ""
         return self.stage(name, given.batch, iterator)
 
@@ -154,6 +159,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         try:
             state = self.publish(messages)
         except SinkUnfinished as error:
+            # Spark itself repeats a numbered batch: nobody has to resume it by hand.
             if self._settings.batch is not None:
                 raise
             again = (
