@@ -6,15 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property, partial
 from typing import Any, Generic
-from weakref import WeakKeyDictionary
 
 from ..consumers import wakeups
 from ..errors import InvalidArgument
 from ..messages.enqueue import admission
+from ..messages.transaction_budget import STEP_BYTES, weight
 from ..schema import once
 from ..store import tasks
 from ..store.binding import fdb
 from ..store.clocks import Clock
+from ..store.combine import Combiner
 from ..values import backoff as backoffs
 from ..values import durations
 from ..values.durations import Seconds
@@ -23,13 +24,14 @@ from ..values.options import DEFAULT_PRIORITY
 from ..values.serializers import Serializer
 from .bulk import back_pressure
 from .bulk.back_pressure import ROOM_SECONDS
-from .bulk.shared_transaction import Sharing
 from .queue_base import Handle, Transactor
 from .validation import check_several, draft, drafts
 
 MAX_BATCH = 10_000
 JOB_HEADER = "job"
 """The header of a message with the name of its job."""
+MAX_SHARED = 1_000
+"""Messages of tasks that share a transaction, at most."""
 
 
 class Enqueuing(Handle, Generic[T]):
@@ -127,37 +129,29 @@ class Enqueuing(Handle, Generic[T]):
             limits=limits,
         )
         given = draft(message, self._clock.now_ms(tr), self._serializer)
-        if tasks.used and not isinstance(tr, fdb.Transaction):
-            sharing = self._sharing()
-            if sharing is not None:
-                return self._enqueue_shared(sharing, tr, given, room)
+        if tasks.used and not isinstance(tr, fdb.Transaction) and tasks.current.get() is not None:
+            return self._enqueue_shared(tr, given, room)
         return self._admit(tr, [given], room).ids[0]
 
-    def _enqueue_shared(
-        self, sharing: Sharing, db: fdb.Database, given: admission.Draft, room: Seconds
-    ) -> str:
-        """Enqueue one message beside other tasks of an event loop."""
+    def _enqueue_shared(self, db: fdb.Database, given: admission.Draft, room: Seconds) -> str:
+        """Enqueue one message beside other tasks."""
 
         def attempt(resuming: bool) -> str:
             if resuming:
                 return self._attempt(db, [given], resuming).ids[0]
-            return sharing.enqueue(db, given)
+            return self._combiner.ask(db, given, weight(given.envelope))
 
         return back_pressure.patiently(self, db, attempt, room)
 
-    def _sharing(self) -> Sharing | None:
-        """What the tasks of the caller's event loop share; None for a thread."""
-        task = tasks.current.get()
-        if task is None:
-            return None
-        found = self._shared.get(task.group)
-        if found is None:
-            found = self._shared[task.group] = Sharing(self._attempt, self._keys.once.timeout)
-        return found
-
     @cached_property
-    def _shared(self) -> WeakKeyDictionary[object, Sharing]:
-        return WeakKeyDictionary()
+    def _combiner(self) -> Combiner[admission.Draft, str]:
+        """What the tasks of a process share that enqueue single messages."""
+
+        def run(db: fdb.Database, given: Sequence[admission.Draft]) -> Sequence[str]:
+            return self._attempt(db, given).ids
+
+        timeout = self._keys.once.timeout
+        return Combiner(run, most=MAX_SHARED, most_size=STEP_BYTES, timeout=timeout)
 
     def enqueue_many(
         self,

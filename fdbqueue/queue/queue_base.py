@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Self, TypeVar, TypeVarTuple
 
-from ..consumers.receiving import Access, Accesses
+from ..consumers.receiving import Access, Accesses, accesses
 from ..errors import InvalidArgument
 from ..messages.delivery.batch import Together
 from ..messages.run import Held
@@ -89,7 +89,7 @@ class Handle:
 
     @cached_property
     def _accesses(self) -> Accesses:
-        return Accesses(partial(Access, self._entry))
+        return accesses(self._entry)
 
     @property
     def _access(self) -> Access:

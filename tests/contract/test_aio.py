@@ -471,7 +471,7 @@ def test_a_loop_that_ends_leaves_no_request_in_line(adb: aio.Database, orders: a
 
 # -- twins -------------------------------------------------------------------------------------
 
-NO_TWIN = {"Planner", "Result", "Sharing", "Successors"}
+NO_TWIN = {"Planner", "Result", "Successors"}
 """What Spark, workers and queues use, and no user."""
 
 

@@ -6,17 +6,15 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import pytest
 
 from fdbqueue import Delivery, Queue
-from fdbqueue.consumers.receiving import Access, gathering
-from fdbqueue.consumers.receiving.access import ReceiveCall
-from fdbqueue.errors import LeaseLost, OperationTimedOut, QueueError
-from fdbqueue.schema.consumers import Request
+from fdbqueue.errors import LeaseLost, QueueError
 from fdbqueue.store import tasks
 from fdbqueue.store.binding import fdb
+from fdbqueue.store.combine import Combiner
 from tests.flaky import CONFLICT, PLANS, FlakyDatabase
 from tests.patience import DEADLINE, eventually
 from tests.schemes import forced
@@ -29,9 +27,9 @@ def queue(db: fdb.Database, space: fdb.Subspace, request: pytest.FixtureRequest)
     return forced(Queue.create(db, "orders", root=space), request.param)
 
 
-def others(queue: Queue) -> Access:
+def others(queue: Queue) -> Combiner[Any, Any]:
     """What all threads but the main one share."""
-    return queue._accesses._others
+    return queue._accesses._others.combiner
 
 
 def payloads(found: Sequence[Delivery]) -> list[bytes]:
@@ -52,7 +50,7 @@ class Together:
         self.flaky = FlakyDatabase(db, plan)
         self.found: dict[int, list[Delivery] | QueueError] = {}
         self._threads: list[threading.Thread] = []
-        others(queue).taken = True
+        others(queue)._taken = True
 
     def asks(self, work: Callable[[fdb.Database], list[Delivery]]) -> None:
         number = len(self._threads)
@@ -65,15 +63,14 @@ class Together:
 
         self._threads.append(threading.Thread(target=body))
         self._threads[-1].start()
-        eventually(lambda: len(others(self.queue).calls) > number)
+        eventually(lambda: len(others(self.queue)._waiting) > number)
 
     def receives(self, ack: Sequence[Delivery] = (), wait: float = 0.0) -> None:
         self.asks(lambda db: self.queue.receive_many(db, 1, ack=ack, wait=wait))
 
     def go(self) -> list[list[bytes] | type[QueueError]]:
         """Lets them ask; returns what each was given."""
-        others(self.queue).taken = False
-        gathering.pass_on(others(self.queue))
+        others(self.queue)._pass_on()
         for thread in self._threads:
             thread.join(DEADLINE)
             assert not thread.is_alive()
@@ -154,7 +151,7 @@ def test_an_interrupted_thread_leaves_nothing_behind(
     queue.enqueue_many(db, [b"0", b"1"])
     together = Together(db, queue)
     together.receives()
-    event, interrupted = type(ReceiveCall(db, Request(1)).turn), threading.Event()
+    event, interrupted = tasks.Event, threading.Event()
     wait = event.wait
 
     def interrupt(turn: tasks.Event, seconds: float | None = None) -> bool:
@@ -183,27 +180,12 @@ def test_an_interrupted_thread_leaves_nothing_behind(
 
 
 def test_a_process_forked_in_a_turn_has_turns_of_its_own(db: fdb.Database, queue: Queue) -> None:
-    others(queue).taken = True
+    others(queue)._taken = True
     child = os.fork()
     if not child:
-        os._exit(others(queue).taken)
+        os._exit(others(queue)._taken)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    others(queue).taken = False
-
-
-def test_a_thread_waits_for_its_turn_no_longer_than_its_call_may_take(
-    db: fdb.Database, queue: Queue
-) -> None:
-    # Given a thread that has the turn and does not give it up
-    queue.enqueue(db, b"0")
-    bounded = queue.within(0.05)
-    others(bounded).taken = True
-    # When another one asks
-    with pytest.raises(OperationTimedOut):
-        in_a_thread(lambda: bounded.receive(db))
-    # Then it stands in nobody's way
-    others(bounded).taken = False
-    assert payloads(bounded.receive_many(db, 1)) == [b"0"]
+    others(queue)._taken = False
 
 
 def test_no_thread_waits_for_the_main_thread(db: fdb.Database, queue: Queue) -> None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from ...messages.run import Held
 from ...schema.catalogue import CachedScope
 from ...schema.consumers import Request
 from ...schema.keys import OnceKeys
-from ...store import tasks, world
+from ...store import world
 from ...store.binding import fdb
+from ...store.combine import Combiner
 from ...values.model import Delivery
 from ..line import Ticket
 from ..queue_supply import QueueSupply
@@ -23,31 +25,19 @@ Outcome = Sequence[Delivery] | Ticket | None
 """
 
 
-class ReceiveCall:
-    """What one thread asks for, and what it is given once that is done.
+Asked = tuple[Sequence[Request], Sequence[Held]]
+"""What a caller asks for, and what it acknowledges in the same transaction."""
+AskAll = Callable[["Access", fdb.Database, Sequence[Asked]], Sequence[list[Outcome]]]
 
-    turn: set once it is done, or it is the thread's turn to ask. leads: whether the thread then
-    asks, for itself and others.
-    """
-
-    __slots__ = ("ack", "db", "done", "error", "leads", "outcome", "request", "turn")
-
-    def __init__(self, db: fdb.Database, request: Request, ack: Sequence[Held] = ()) -> None:
-        self.db = db
-        self.request = request
-        self.ack = ack
-        self.turn = tasks.Event()
-        self.leads = self.done = False
-        self.outcome: Outcome = []
-        self.error: BaseException | None = None
+MAX_GATHERED = 100
+"""Messages that callers may want together."""
 
 
 class Access:
     """What receiving needs of a queue or a subscription, with hints from the last receive, which
     only save reads.
 
-    Threads that share a queue share this. The one that has the turn uses it: taken says whether
-    one has, and calls those that wait for it.
+    Callers that share a queue share this. The one that has the turn of the combiner uses it.
 
     supply, line: where its messages come from, and through which line. once: where its commits are
     recorded. crowded: whether there was a line. busy: whether there was an agenda, or what is left
@@ -65,14 +55,13 @@ class Access:
         "alone",
         "answered",
         "busy",
-        "calls",
+        "combiner",
         "crowded",
         "entry",
         "expected",
         "keys",
         "lead",
         "line",
-        "mutex",
         "once",
         "rests",
         "returned",
@@ -82,12 +71,17 @@ class Access:
         "served",
         "shared",
         "supply",
-        "taken",
     )
 
     def __init__(
-        self, entry: CachedScope, supply: Supply | None = None, once: OnceKeys | None = None
+        self,
+        ask_all: AskAll,
+        undo: Callable[[Access, fdb.Database, list[Outcome]], object],
+        entry: CachedScope,
+        supply: Supply | None = None,
+        once: OnceKeys | None = None,
     ) -> None:
+        """ask_all: asks for several callers in one transaction. undo: gives back what was given."""
         self.entry = entry
         self.keys = entry.keys
         self.once = once or entry.keys.once
@@ -104,20 +98,24 @@ class Access:
         self.rests = 0
         self.served = 0.0
         self.answered = 0.002
+        self.combiner: Combiner[Asked, list[Outcome]] = Combiner(
+            partial(ask_all, self),
+            partial(undo, self),
+            most=MAX_GATHERED,
+            most_size=MAX_GATHERED,
+            timeout=self.once.timeout,
+        )
         self._begin()
         _known.add(self)
 
     def _begin(self) -> None:
-        """Nobody has the turn, or leads."""
+        """It leads no line, and no task waits."""
         self.lead: bytes | None = None
-        self.mutex = world.Lock()
-        self.taken = False
-        self.calls: list[ReceiveCall] = []
         self.shared: dict[object, Any] = {}
 
     @staticmethod
     def after_fork() -> None:
-        """The threads that had turns, and the lead, are those of the parent."""
+        """The lead is that of the parent."""
         for access in _known:
             access._begin()
 

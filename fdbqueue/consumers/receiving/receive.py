@@ -8,15 +8,25 @@ from functools import partial
 from msgspec.structs import replace
 
 from ...messages.run import Held
+from ...schema.catalogue import CachedScope
 from ...schema.consumers import Request
+from ...schema.keys import OnceKeys
 from ...store import tasks, world
 from ...store.binding import fdb
 from ...values.model import Delivery
 from ..line import Ticket
-from . import gathering, shared_request
-from .access import Access, Outcome, ReceiveCall
-from .try_receive import ask, attempt
-from .waiting import collect
+from ..supply import Supply
+from . import shared_request
+from .access import Access, Accesses, Asked
+from .try_receive import ask_all, attempt
+from .waiting import collect, undo
+
+
+def accesses(
+    entry: CachedScope, supply: Supply | None = None, once: OnceKeys | None = None
+) -> Accesses:
+    """What the threads of a process share to receive from a queue, or from a subscription."""
+    return Accesses(partial(Access, ask_all, undo, entry, supply, once))
 
 
 def receive(
@@ -47,20 +57,8 @@ def receive(
             # Its time is over, but it asks once more: the answer "nothing" must be one of the
             # store.
             request = replace(request, waits=False)
-        outcome: Outcome
-        another = True
-        try:
-            with access.mutex:
-                another, access.taken = access.taken, True
-            if another:
-                outcome = gathering.ask(access, ReceiveCall(db, request, settles))
-            else:
-                (outcome,) = ask(db, access, [request], settles) or [None]
-        finally:
-            if not another:
-                access.taken = False
-                if access.calls:
-                    gathering.pass_on(access)
+        asked: Asked = [request], settles
+        (outcome,) = access.combiner.ask(db, asked, request.max_messages)
         found: Sequence[Delivery] | None
         if type(outcome) is Ticket:
             left = max(0.0, deadline - world.monotonic()) if request.waits else None

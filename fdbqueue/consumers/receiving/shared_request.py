@@ -19,10 +19,8 @@ from ...store import tasks, world
 from ...store.binding import FAILURES, fdb
 from ...values.model import Delivery
 from ..line import Ticket
-from . import gathering
-from .access import Access, Outcome, ReceiveCall
-from .try_receive import give_back
-from .waiting import collect, withdraw
+from .access import MAX_GATHERED, Access
+from .waiting import collect, give_back, undo
 
 Asks = Callable[[], Sequence[Delivery]]
 
@@ -98,7 +96,7 @@ class SharedRequest:
         self._begun, several = True, False
         try:
             while self._waiters:
-                count = min(len(self._waiters), gathering.MAX_GATHERED) if several else 1
+                count = min(len(self._waiters), MAX_GATHERED) if several else 1
                 several = (self._ask_for(count) if count > 1 else self._give(self._ask())) == count
         except BaseException as error:
             if not self._stopped:  # Else the tasks have told the feeder to end.
@@ -121,20 +119,17 @@ class SharedRequest:
 
     def _ask_for(self, count: int) -> int:
         """Ask for so many tasks at once; returns how many were given a message."""
-        calls = [ReceiveCall(self._db, self._request) for _ in range(count)]
-        if not gathering.ask_together(self._access, calls):
-            return self._give(self._ask())
-        if calls[0].error is not None:
-            raise calls[0].error
+        asked = [self._request] * count, ()
+        outcomes = self._access.combiner.ask(self._db, asked, count)
         given = 0
-        while calls:
-            outcome = calls.pop(0).outcome
+        while outcomes:
+            outcome = outcomes.pop(0)
             try:
                 if isinstance(outcome, Ticket):
                     outcome = collect(self._db, self._access, outcome, None) or []
                 given += self._give(outcome or ())
             except BaseException:
-                self._give_up([call.outcome for call in calls])
+                undo(self._access, self._db, outcomes)
                 raise
         return given
 
@@ -149,16 +144,6 @@ class SharedRequest:
             # lease to end.
             give_back(self._db, self._access, found)
         return len(found)
-
-    def _give_up(self, outcomes: Sequence[Outcome]) -> None:
-        for outcome in outcomes:
-            with contextlib.suppress(*FAILURES, QueueError):
-                give_back(self._db, self._access, self._taken(outcome))
-
-    def _taken(self, outcome: Outcome) -> Sequence[Delivery]:
-        if isinstance(outcome, Ticket):
-            return withdraw(self._db, self._access, outcome)
-        return outcome or ()
 
 
 def receive(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import islice
 
-from ...errors import InvalidArgument, QueueError
+from ...errors import InvalidArgument
 from ...messages import run, settle
 from ...messages.run import Held
 from ...schema import once
@@ -16,11 +17,11 @@ from ...store.binding import FAILURES, fdb
 from ...values.durations import patience
 from ...values.model import Delivery
 from ...values.options import check_lease, check_name
-from .. import fulfilment, line, wakeups
+from .. import fulfilment, line
 from ..line import Ticket
 from ..supply import CLOSED
 from . import returning_leader
-from .access import Access, Outcome
+from .access import Access, Asked, Outcome
 from .ahead import Ahead
 
 MAX_MESSAGES = 10_000
@@ -41,11 +42,10 @@ def checked_request(max_messages: object, lease: object, consumer: object, wait:
 
 def ask(
     db: fdb.Database, access: Access, requests: Sequence[Request], ack: Sequence[Held] = ()
-) -> list[Outcome] | None:
+) -> list[Outcome]:
     """What consumers of one process are given, in their order, by one transaction.
 
-    ack: deliveries to acknowledge in it. None, with nothing written, if there are several and one
-    of them stands in the way of the others.
+    ack: deliveries to acknowledge in it.
     """
     returning_leader.asks(access)
     operation: once.Operation[list[Outcome]] = once.Operation(db, access.once)
@@ -53,13 +53,7 @@ def ask(
     try:
         while not operation.done:
             try:
-                try:
-                    found = attempt(operation.tr, access, requests, ack, failed=failed)
-                except QueueError:
-                    if len(requests) == 1:
-                        raise
-                    access.lead = lead or access.lead
-                    return None
+                found = attempt(operation.tr, access, requests, ack, failed=failed)
                 given = [one for one in found if one or one is CLOSED]
                 # The leases themselves tell whether the commit happened: random claims, which
                 # nobody else writes. That saves the record.
@@ -75,6 +69,15 @@ def ask(
         access.lead = lead or access.lead
         raise
     return operation.result
+
+
+def ask_all(access: Access, db: fdb.Database, calls: Sequence[Asked]) -> list[list[Outcome]]:
+    """What several callers are given, in their order, by one transaction."""
+    if len(calls) == 1:
+        return [ask(db, access, *calls[0])]
+    requests = [one for wanted, _ in calls for one in wanted]
+    found = iter(ask(db, access, requests, [one for _, ack in calls for one in ack]))
+    return [[*islice(found, len(wanted))] for wanted, _ in calls]
 
 
 def _witness(keys: QueueKeys, found: Sequence[Outcome]) -> once.Witness:
@@ -182,17 +185,3 @@ def _wait(
         for n, ticket in zip(waiting, tickets, strict=True):
             found[n] = ticket
     return found
-
-
-def give_back(db: fdb.Database, access: Access, deliveries: Sequence[Delivery]) -> None:
-    """Release deliveries that never reached a consumer, and wake others for them."""
-
-    def release(tr: fdb.Transaction) -> None:
-        scope = access.scope(tr)
-        sleepers = wakeups.reads(tr, scope.keys, len(deliveries))
-        ending = settle.Ending(tr, scope.keys, deliveries)
-        settle.settle(tr, scope, ending, others=settle.Return(0.0))
-        wakeups.wake(tr, scope.keys, sleepers)
-
-    if deliveries:
-        once.run(db, access.once, release)

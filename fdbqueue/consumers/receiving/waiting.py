@@ -14,7 +14,7 @@ from typing import TypeVar
 from msgspec import Struct
 
 from ...errors import QueueError
-from ...messages import agenda
+from ...messages import agenda, settle
 from ...messages.delivery import lease
 from ...schema import once
 from ...schema.consumers import ConsumerRef, Request
@@ -27,8 +27,7 @@ from ..fulfilment import Resume
 from ..leader import AfterRound
 from ..line import Ticket
 from ..supply import CLOSED
-from .access import Access
-from .try_receive import give_back
+from .access import Access, Outcome
 
 R = TypeVar("R")
 
@@ -89,6 +88,28 @@ def withdraw(
     if isinstance(db, fdb.Transaction):
         return leave(db)
     return once.run(db, access.once, leave, wrote=lambda _: False)
+
+
+def give_back(db: fdb.Database, access: Access, deliveries: Sequence[Delivery]) -> None:
+    """Release deliveries that never reached a consumer, and wake others for them."""
+
+    def release(tr: fdb.Transaction) -> None:
+        scope = access.scope(tr)
+        sleepers = wakeups.reads(tr, scope.keys, len(deliveries))
+        ending = settle.Ending(tr, scope.keys, deliveries)
+        settle.settle(tr, scope, ending, others=settle.Return(0.0))
+        wakeups.wake(tr, scope.keys, sleepers)
+
+    if deliveries:
+        once.run(db, access.once, release)
+
+
+def undo(access: Access, db: fdb.Database, outcomes: Sequence[Outcome]) -> None:
+    """Give back what a caller was given that was interrupted."""
+    for one in outcomes:
+        with contextlib.suppress(*FAILURES, QueueError):
+            found = withdraw(db, access, one) if isinstance(one, Ticket) else one
+            give_back(db, access, found or ())
 
 
 def _listed(access: Access, ticket: Ticket) -> ConsumerRef:

@@ -27,7 +27,7 @@ from ...errors import (
 )
 from ...messages.transaction_budget import weight
 from ...schema.envelope import Envelope
-from ...store import binding, world
+from ...store import binding, combine, world
 from ...store.binding import fdb
 from ...values import durations
 from ...values.content import check_count
@@ -36,7 +36,6 @@ from ...values.model import NewMessage, T
 from ...values.options import QueueOptions
 from ..enqueue import MAX_BATCH, Enqueuing
 from ..validation import draft
-from . import batches
 from .back_pressure import ROOM_SECONDS
 from .pending import PendingMessages, Sent
 
@@ -248,7 +247,7 @@ class Producer(Generic[T]):
         begun = [sent for sent in batch if _begins(sent)]
         try:
             if begun:
-                batches.store(begun, self._store, self._lose)
+                combine.in_parts(begun, self._store, self._lose)
         except BaseException as error:
             log.exception("%s: the producer met an error it does not know", self._queue.name)
             # An error that escaped would end the thread, and every later future would wait for
@@ -314,7 +313,7 @@ def _fail(batch: Sequence[Sent], error: BaseException) -> None:
     for sent in batch:
         if not sent.future.done():
             with suppress(BaseException):
-                sent.future.set_exception(batches.own(error))
+                sent.future.set_exception(combine.own(error))
 
 
 _finding = world.Lock()

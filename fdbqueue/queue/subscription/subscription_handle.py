@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Literal, TypeVar, Unpack, overload
 
 from ...consumers import promotion, receiving
-from ...consumers.receiving import Access, Accesses
+from ...consumers.receiving import Access, Accesses, accesses
 from ...consumers.registry import new_id
 from ...errors import NotFound
 from ...messages.run import Held
@@ -57,7 +57,7 @@ class Subscription:
 
     @cached_property
     def _accesses(self) -> Accesses:
-        return Accesses(partial(Access, self._queue._entry, self._supply, self._once))
+        return accesses(self._queue._entry, self._supply, self._once)
 
     @property
     def _access(self) -> Access:
