@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import fdbqueue
+from docs.examples import levels
+from fdbqueue import NewMessage, Queue
 from fdbqueue.store.binding import DEFAULT, Engine
 from tests.acceptance.running import FDBQ, prepared
 from tests.docs.runner import run_blocks
@@ -42,3 +45,18 @@ def test_the_blocks_of_a_page_run(page: Path, monkeypatch: pytest.MonkeyPatch) -
         places.insert(0, str(prepared().directory))
     monkeypatch.setenv("PATH", os.pathsep.join(places))
     run_blocks(runnable(page))
+
+
+def test_the_example_job_shows_the_levels_of_a_queue(
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(type(spark), "stop", lambda self: None)  # Others use this session, too.
+    db = fdbqueue.open()
+    queue = Queue.open(db, "example-levels")
+    queue.enqueue_many(db, [b"tea", NewMessage(b"a telegram", priority=9)])
+    levels.main("example-levels")
+    queue.delete(db)
+    shown = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    assert shown[1:] == [["|", "0|", "1|"], ["|", "5|", "1|"]]
