@@ -80,7 +80,7 @@ def delivery_json(delivery: Delivery) -> dict[str, Any]:
 
 def waiting_json(found: MessageState) -> dict[str, Any]:
     """A waiting message, as ``message find --json`` prints it."""
-    return {**message_json(found.message), **_waiting(found)}
+    return {**message_json(found.message), **_waiting(found), **_failures(found.failures)}
 
 
 def _waiting(found: MessageState) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from ..errors import QueueNotFound
 from ..schema import catalogue
-from ..schema.envelope import FAILURE_BYTES, KEPT_FAILURES, Envelope
+from ..schema.envelope import Envelope
 from ..schema.records import DeadLetter, DeadRecord
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb, transactional
@@ -87,8 +87,8 @@ def read(
     for kv in tr.snapshot.get_range(begin, records.stop, limit=limit, streaming_mode=mode):
         letter = DeadLetter.opened(kv.value, scope.lost(scope.keys.dead.parse(kv.key)[1]))
         message = StoredMessage(letter.position, letter.envelope)
-        room -= len(kv.value) + message.envelope.chunk_bytes
-        room -= min(message.envelope.failures, KEPT_FAILURES) * FAILURE_BYTES
+        envelope = message.envelope
+        room -= len(kv.value) + envelope.chunk_bytes + envelope.failures_size
         if room < 0 and rows:
             break
         rows.append((letter, message))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from msgspec.structs import replace
+
 from ..errors import InvalidArgument
 from ..schema.key_kinds import Kind
 from ..schema.keys import QueueKeys
@@ -11,7 +13,7 @@ from ..schema.scope import Scope
 from ..store.binding import fdb, transactional
 from ..values.model import MessageState, parse_id
 from . import lookup, payloads, run
-from .delivery import scan
+from .delivery import failures, scan
 from .delivery.scan import BATCH_BYTES
 from .lookup import FoundMessage
 
@@ -46,7 +48,8 @@ def page(
     for looked, (size, one) in enumerate(opened(scope, KINDS[state], rows, begin), 1):
         here = lookup.key(scope.keys, one.place)
         if one.state.value == state:
-            room -= size + one.message.envelope.chunk_bytes
+            envelope = one.message.envelope
+            room -= size + envelope.chunk_bytes + envelope.failures_size
             if (room < 0 and found) or len(found) == limit:
                 following = here
                 break
@@ -54,8 +57,10 @@ def page(
         if mixed and looked == most:
             following = here + b"\x00"
     stored = [one.message for one in found]
+    failed = failures.reads(tr, scope.keys, stored)
     loaded = payloads.load(stored, payloads.reads(tr, scope.keys, stored))
-    return [*map(lookup.described, found, loaded)], following
+    states = zip(map(lookup.described, found, loaded), failed, strict=True)
+    return [replace(each, failures=failures.opened(some)) for each, some in states], following
 
 
 def opened(

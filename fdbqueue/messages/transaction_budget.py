@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, TypeVar
 
-from ..schema.envelope import FAILURE_BYTES, KEPT_FAILURES, Envelope
+from ..schema.envelope import Envelope
 
 T = TypeVar("T")
 
@@ -63,7 +63,7 @@ def weight(envelope: Envelope) -> int:
     texts = (text for header in envelope.headers.items() for text in header)
     size = sum(len(text) for text in texts if type(text) is str)
     payload = max(envelope.size, len(envelope.payload) + envelope.chunk_bytes)
-    return payload + size + min(envelope.failures, KEPT_FAILURES) * FAILURE_BYTES + _OVERHEAD
+    return payload + size + envelope.failures_size + _OVERHEAD
 
 
 def fitting(items: Iterable[tuple[T, Envelope]], room: int) -> Iterator[tuple[T, Envelope]]:

@@ -295,6 +295,11 @@ class Envelope(
         return self.attempts + self.deaths > 0
 
     @property
+    def failures_size(self) -> int:
+        """About how many bytes its failed attempts have, at most."""
+        return min(self.failures, KEPT_FAILURES) * FAILURE_BYTES
+
+    @property
     def suspect(self) -> bool:
         """Whether it is suspected to kill consumers: it is then handled alone."""
         return self.alone >= SUSPECT_AFTER

@@ -35,7 +35,10 @@ def test_an_unknown_option_is_refused_with_a_list_of_the_known(source: dict[str,
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"table": "readdy"}, "'readdy' is not one of 'ready', 'delayed', 'leased', 'dead'"),
+        (
+            {"table": "readdy"},
+            "'readdy' is not one of 'ready', 'waiting', 'retrying', 'scheduled'",
+        ),
         ({"payload": "xml"}, "'xml' is not one of"),
         ({"levels": "1-x"}, "'1-x' is not a list of levels"),
         ({"levels": "5-3"}, "'5-3' is not a list of levels"),

@@ -31,7 +31,6 @@ pytest.importorskip("pyspark")
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import (
     BinaryType,
-    BooleanType,
     IntegerType,
     StringType,
     StructField,
@@ -47,7 +46,7 @@ SCHEMA = StructType(
     [
         StructField("payload", BinaryType()),
         StructField("level", IntegerType()),
-        StructField("blocked", BooleanType()),
+        StructField("key", StringType()),
     ]
 )
 Offset = dict[str, Any]

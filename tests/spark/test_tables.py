@@ -35,17 +35,21 @@ def test_every_state_has_its_table_and_counts_agree(
     queue.enqueue_many(db, [NewMessage(b"%d" % n, priority=n % 10) for n in range(20)])
     queue.enqueue_many(db, [NewMessage(b"keyed", key="k", priority=0) for _ in range(3)])
     queue.enqueue(db, b"later", delay=3600)
-    for delivery in queue.receive_many(db, 4)[:2]:
+    taken = queue.receive_many(db, 4)
+    for delivery in taken[:2]:
         queue.reject(db, delivery, "no")
+    queue.release(db, taken[2], delay=3600, error="no stock")
     depth = queue.depth(db)
     found = {
         table: {row["id"] for row in read(source, table)}
-        for table in ("ready", "delayed", "leased", "dead")
+        for table in ("ready", "waiting", "retrying", "scheduled", "leased", "dead")
     }
     assert {table: len(ids) for table, ids in found.items()} == {
-        "ready": depth.ready + depth.waiting,
-        "delayed": 1,
-        "leased": 2,
+        "ready": depth.ready,
+        "waiting": 2,
+        "retrying": 1,
+        "scheduled": 1,
+        "leased": 1,
         "dead": 2,
     }
     assert set.union(*found.values()) == {
@@ -73,7 +77,6 @@ def test_a_ready_message_has_all_its_columns(
         "key": "k",
         "limits": None,
         "last_error": None,
-        "blocked": False,
     }
 
 
@@ -84,13 +87,13 @@ def test_rows_of_a_piece_stand_in_the_order_of_delivery(
     assert [row["id"] for row in read(source)] == sorted(ids)
 
 
-def test_messages_that_wait_for_their_ordering_key_are_ready_and_blocked(
+def test_messages_that_wait_for_their_ordering_key_are_waiting(
     db: fdb.Database, queue: Queue, source: dict[str, str]
 ) -> None:
     ids = queue.enqueue_many(db, [NewMessage(b"", key="k", priority=n) for n in (1, 8)])
-    assert {row["id"]: row["blocked"] for row in read(source)} == {ids[0]: False, ids[1]: True}
-    levels = {row["level"] for row in read(source, levels="1")}
-    assert levels == {1}, "also of those that are blocked"
+    assert [row["id"] for row in read(source)] == ids[:1]
+    assert [row["id"] for row in read(source, "waiting")] == ids[1:]
+    assert read(source, "waiting", levels="7") == []
 
 
 def test_messages_that_share_a_limit_name_it(
@@ -100,9 +103,9 @@ def test_messages_that_share_a_limit_name_it(
     limits = {"api": "stripe"}
     queue.enqueue_many(db, [NewMessage(b"%d" % n, limits=limits) for n in range(2)])
     queue.enqueue(db, b"2")
-    found = {row["payload"]: (row["limits"], row["blocked"]) for row in read(source)}
     shown = [("api", "stripe")]
-    assert found == {b"0": (shown, False), b"1": (shown, True), b"2": (None, False)}
+    assert {row["payload"]: row["limits"] for row in read(source)} == {b"0": shown, b"2": None}
+    assert {row["payload"]: row["limits"] for row in read(source, "waiting")} == {b"1": shown}
     held = queue.receive(db)
     assert held is not None
     assert [row["limits"] for row in read(source, "leased")] == [shown]
@@ -110,28 +113,29 @@ def test_messages_that_share_a_limit_name_it(
     assert [row["limits"] for row in read(source, "dead")] == [shown]
 
 
-def test_delayed_messages_show_when_they_are_due(
+def test_scheduled_messages_show_when_they_are_due(
     db: fdb.Database, queue: Queue, source: dict[str, str]
 ) -> None:
     at = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
     ids = [queue.enqueue(db, b"", at=at + n * SECOND) for n in range(4)]
-    assert {row["id"]: row["due_at"] for row in read(source, "delayed")} == {
+    assert {row["id"]: row["due_at"] for row in read(source, "scheduled")} == {
         each: at + n * SECOND for n, each in enumerate(ids)
     }
     some = read(
-        source, "delayed", since=(at + SECOND).isoformat(), until=(at + 3 * SECOND).isoformat()
+        source, "scheduled", since=(at + SECOND).isoformat(), until=(at + 3 * SECOND).isoformat()
     )
     assert [row["id"] for row in some] == ids[1:3]
 
 
-def test_a_message_that_rests_between_attempts_is_delayed_under_its_own_id(
+def test_a_message_that_rests_between_attempts_is_retrying_under_its_own_id(
     db: fdb.Database, queue: Queue, source: dict[str, str]
 ) -> None:
     message_id = queue.enqueue(db, b"")
     delivery = queue.receive(db)
     assert delivery is not None
-    queue.release(db, delivery, delay=60)
-    assert [row["id"] for row in read(source, "delayed")] == [message_id]
+    queue.release(db, delivery, delay=60, error="no stock")
+    assert [row["id"] for row in read(source, "retrying")] == [message_id]
+    assert read(source, "scheduled") == []
 
 
 def test_leases_show_who_has_them_and_until_when(
@@ -158,6 +162,16 @@ def test_dead_letters_show_why_and_since_when(
     assert row["payload"] == b"unpaid"
     assert (row["id"], row["reason"]) == (delivery.id, "no money")
     assert row["died_at"] == moment(letter.death.died_at_ms)
+    (failed,) = queue.dead.list(db)[0].failures
+    assert row["failures"] == [
+        {
+            "started_at": moment(failed.started_at_ms),
+            "ended_at": moment(failed.ended_at_ms),
+            "consumer": failed.consumer,
+            "error": "no money",
+            "traceback": "",
+        }
+    ]
     past = (row["died_at"] - SECOND).isoformat()
     assert len(read(source, "dead", since=past)) == 1
     assert read(source, "dead", until=past) == []
@@ -297,7 +311,6 @@ def test_a_table_begins_and_ends_where_each_level_is_told_to(
         ([In(("n",), (5, 6, 70))], 2),
         ([GreaterThan(("priority",), 6)], 3),
         ([GreaterThan(("n",), 6), EqualTo(("payload",), b"")], 10),
-        ([EqualTo(("priority",), 5), EqualTo(("blocked",), True)], 1),
         ([Not(EqualTo(("level",), 3))], 10),
     ],
 )

@@ -17,7 +17,7 @@ from .test_stream_readers import browser, consumer, latest, rows
 OTHER = b"\x63" + b"an envelope of another version"
 KINDS = {
     "ready": QueueKeys.ready,
-    "delayed": QueueKeys.delayed,
+    "scheduled": QueueKeys.delayed,
     "leased": QueueKeys.lease,
     "dead": QueueKeys.dead,
 }
@@ -41,7 +41,7 @@ def filled(db: fdb.Database, queue: Queue) -> Queue:
     for delivery in queue.receive_many(db, 4)[:2]:
         queue.reject(db, delivery, "no")
     queue.enqueue_many(db, [b"ready 1", b"ready 2"])
-    for payload in (b"delayed 1", b"delayed 2"):
+    for payload in (b"scheduled 1", b"scheduled 2"):
         queue.enqueue(db, payload, delay=3600)
     return queue
 

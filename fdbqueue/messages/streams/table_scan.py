@@ -12,18 +12,22 @@ from msgspec.structs import replace
 
 from ...errors import TransactionTooSlow
 from ...schema import once
-from ...schema.envelope import Envelope
+from ...schema.envelope import KEPT_FAILURES, Envelope
 from ...schema.keys import QueueKeys
 from ...schema.leases import Lease
 from ...schema.scope import StoredMessage
 from ...store.binding import fdb, transactional
+from ...values.model import Failure
 from .. import payloads, run
+from ..delivery import failures as failed_attempts
 from ..run import NOWHERE, Leased
 
 R = TypeVar("R")
 
 PAGE_BYTES = 8_000_000
 """How much of a range is read at once."""
+FAILURES = 4_000
+"""How many failed attempts are read at once; each has up to some 4 kB."""
 
 
 class ScanPage:
@@ -166,6 +170,29 @@ def contents(
         for n, message in zip(special, loaded, strict=True):
             found[n] = message.payload
     return found
+
+
+def failures(
+    tr: fdb.Transaction,
+    keys: QueueKeys,
+    envelopes: Sequence[Envelope],
+    ids: Sequence[str | None],
+) -> list[tuple[Failure, ...]]:
+    """The failed attempts of messages, the oldest first. One more round trip if some have any."""
+    messages = [
+        StoredMessage(NOWHERE, replace(each, id=id_ or ""))
+        for each, id_ in zip(envelopes, ids, strict=True)
+    ]
+    return [*map(failed_attempts.opened, failed_attempts.reads(tr, keys, messages))]
+
+
+def fitting_failures(envelopes: Sequence[Envelope], most: int = FAILURES) -> int:
+    """How many messages have at most so many failed attempts in all; at least one."""
+    for n, each in enumerate(envelopes):
+        most -= min(each.failures, KEPT_FAILURES)
+        if most < 0 and n:
+            return n
+    return len(envelopes)
 
 
 def fitting(envelopes: Sequence[Envelope], size: int = PAGE_BYTES) -> int:

@@ -33,7 +33,7 @@ from .columns import INT, LONG, STRING, TABLES, Decoder, Layout
 from .leading import leading
 from .places import Places
 from .settings import BATCH, PLACES, Location, UserOptions
-from .tables import HISTORY, RowFilter, Scan
+from .tables import HISTORY, LATER, RowFilter, Scan
 
 
 class BatchReadSettings(Struct, frozen=True):
@@ -75,10 +75,9 @@ class BatchReader(tables.TableReader, DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Ranges of each level, none of them too large for a transaction."""
         db, queue = self._queue.open()
-        size = self._settings.partition_bytes
+        size, ranges = self._settings.partition_bytes, _ranges(db, queue, self._settings)
         partitions: list[InputPartition] = [
-            Scan(part, ((cut.start, cut.stop),))
-            for part, ranges in _ranges(db, queue, self._settings).items()
+            Scan(self._settings.layout.table, ((cut.start, cut.stop),))
             for cut in table_scan.split(db, queue._keys, ranges, size)
         ]
         return partitions or [InputPartition(None)]
@@ -131,29 +130,29 @@ def _of_time(row_filter: RowFilter, each: Filter, value: datetime) -> RowFilter:
     return row_filter
 
 
-def _ranges(db: fdb.Database, queue: Queue, settings: BatchReadSettings) -> dict[str, list[slice]]:
-    """The key ranges of a table, by part."""
-    keys, row_filter = queue._keys, settings.row_filter
-    match settings.layout.table:
+def _ranges(db: fdb.Database, queue: Queue, settings: BatchReadSettings) -> list[slice]:
+    """The key ranges of a table."""
+    keys, row_filter, table = queue._keys, settings.row_filter, settings.layout.table
+    match table:
         case "leased":
-            return {"leased": [keys.lease.rows]}
+            return [keys.lease.rows]
         case "dead":
-            return {"dead": [keys.dead.rows]}
+            return [keys.dead.rows]
+        case "waiting":
+            return [keys.waiting.rows]
         case "history":
             kept = queue._read(
                 db, lambda tr: history.lines(tr, queue._scope(tr), settings.skip_expiring)
             )
-            return {HISTORY: [kept]}
+            return [kept]
     levels = row_filter.levels
     if levels is None:
         levels = frozenset(range(queue.options(db).levels))
-    if settings.layout.table == "delayed":
+    if table in LATER:
         each = [_due(keys, level, row_filter) for level in sorted(levels)]
-        return {"delayed": [one for one in each if one.start < one.stop]}
+        return [one for one in each if one.start < one.stop]
     if not any(settings.places):
-        each = [keys.ready.under(level) for level in sorted(levels)]
-        # What is blocked has no place yet.
-        return {"ready": each, "blocked": [keys.waiting.rows]}
+        return [keys.ready.under(level) for level in sorted(levels)]
 
     def find(tr: fdb.Transaction) -> tuple[dict[int, bytes], dict[int, bytes]]:
         scope, (starts, ends) = queue._scope(tr), settings.places
@@ -169,7 +168,7 @@ def _ranges(db: fdb.Database, queue: Queue, settings: BatchReadSettings) -> dict
         )
         for level in sorted(levels)
     ]
-    return {"ready": [one for one in each if one.start < one.stop]}
+    return [one for one in each if one.start < one.stop]
 
 
 def _due(keys: QueueKeys, level: int, row_filter: RowFilter) -> slice:

@@ -34,12 +34,20 @@ from ...errors import CorruptData, InvalidOptions, InvalidSchema
 from ...values.model import Headers
 from ...values.serializers import JSON, Declared
 from . import payload_columns
-from .ddl import SIMPLE
+from .ddl import SIMPLE, parse
 from .settings import UserOptions
 
 STRING, INT, LONG, TIME = "STRING", "INT", "BIGINT", "TIMESTAMP"
 HEADERS = LIMITS = "MAP<STRING,STRING>"
-_TYPES: dict[str, DataType] = {**SIMPLE, HEADERS: MapType(StringType(), StringType())}
+FAILURES = (
+    "ARRAY<STRUCT<started_at: TIMESTAMP, ended_at: TIMESTAMP, consumer: STRING, error: STRING, "
+    "traceback: STRING>>"
+)
+_TYPES: dict[str, DataType] = {
+    **SIMPLE,
+    HEADERS: MapType(StringType(), StringType()),
+    FAILURES: parse(f"failures {FAILURES}")["failures"].dataType,
+}
 
 MESSAGE = {
     "id": STRING,
@@ -58,10 +66,12 @@ MESSAGE = {
 """The columns of every table of messages."""
 
 TABLES: dict[str, dict[str, str]] = {
-    "ready": {**MESSAGE, "blocked": "BOOLEAN"},
-    "delayed": {**MESSAGE, "due_at": TIME},
+    "ready": MESSAGE,
+    "waiting": MESSAGE,
+    "retrying": {**MESSAGE, "due_at": TIME},
+    "scheduled": {**MESSAGE, "due_at": TIME},
     "leased": {**MESSAGE, "consumer": STRING, "lease_expires_at": TIME},
-    "dead": {**MESSAGE, "reason": STRING, "died_at": TIME},
+    "dead": {**MESSAGE, "reason": STRING, "died_at": TIME, "failures": FAILURES},
     "history": {
         "stamp": "BINARY",
         "transition": STRING,
@@ -213,6 +223,8 @@ def _column(layout: Layout, wanted: StructField) -> Column:
         raise InvalidSchema(
             column=name, problem=f"it is {columns[name]}, not {type_.simpleString().upper()}"
         )
+    if name == "failures":
+        return _failures
     return _plain(name, columns[name])
 
 
@@ -261,6 +273,23 @@ def _header_map(rows: ColumnRows) -> pa.Array:
 def _limits(rows: ColumnRows) -> pa.Array:
     found = [each.limits for each in rows["envelopes"]]
     return pa.array([limits and list(limits.items()) for limits in found], _MAP)
+
+
+def _failures(rows: ColumnRows) -> pa.Array:
+    found = [
+        [
+            {
+                "started_at": each.started_at_ms * 1_000,
+                "ended_at": each.ended_at_ms * 1_000,
+                "consumer": each.consumer,
+                "error": each.error,
+                "traceback": each.traceback,
+            }
+            for each in failed
+        ]
+        for failed in rows["failures"]
+    ]
+    return pa.array(found, to_arrow_type(_TYPES[FAILURES], timezone="UTC"))
 
 
 def as_text(value: object) -> str | None:

@@ -114,7 +114,7 @@ LAYOUT = {
     "table": Option(
         "The table to read. A stream browses `ready`, `dead` or `history`, and takes from `ready`.",
         "ready",
-        choices=("ready", "delayed", "leased", "dead", "history"),
+        choices=("ready", "waiting", "retrying", "scheduled", "leased", "dead", "history"),
     ),
     "payload": Option(
         "How payloads are read: as binary, as text, or from JSON by `payloadSchema`.",

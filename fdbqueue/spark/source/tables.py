@@ -39,9 +39,13 @@ from .columns import ColumnRows, Decoder, Layout, decoding, enqueued_at, values
 from .leading import all_leading
 
 HISTORY = "history"
-TIMES = {"delayed": "due_at", "dead": "died_at", HISTORY: "at"}
+TIMES = {"retrying": "due_at", "scheduled": "due_at", "dead": "died_at", HISTORY: "at"}
 """The columns of the tables' own times, if these are not the times of the enqueues."""
+LATER = {"retrying": True, "scheduled": False}
+"""Whether the messages of the tables of what comes later have failed; these stand together."""
 _BATCH_ROWS = 10_000
+_FAILURES_PAGE_BYTES = 500_000
+"""How much is read at once of messages whose failed attempts are read, too."""
 _NONE = Envelope(b"", 0, 0)
 _EVENT = ("stamp", "transition", "id", "level", "attempt", "consumer", "at", "place")
 
@@ -128,15 +132,14 @@ def _placed(
 
 def _ready(keys: QueueKeys, page: ScanPage) -> ColumnRows:
     levels, ids = page.places()
-    return _messages(page.values, ids, levels, blocked=[False] * len(page))
+    return _messages(page.values, ids, levels)
 
 
-def _blocked(keys: QueueKeys, page: ScanPage) -> ColumnRows:
-    positions, packed = _columns(_opened(page), 2)
-    return _placed(positions, packed, blocked=[True] * len(page))
+def _waiting(keys: QueueKeys, page: ScanPage) -> ColumnRows:
+    return _placed(*_columns(_opened(page), 2))
 
 
-def _delayed(keys: QueueKeys, page: ScanPage) -> ColumnRows:
+def _later(keys: QueueKeys, page: ScanPage) -> ColumnRows:
     dues = [Due(*keys.delayed.parse(key)) for key in page.keys]
     positions, packed = _columns(_opened(page), 2)
     # A scheduled message never had a position: its id names when it is due.
@@ -154,7 +157,6 @@ def _leased(keys: QueueKeys, page: ScanPage) -> ColumnRows:
         lease_expires_at=[
             None if lease is None or lease.planned else lease.expiry_ms for lease in page.leases
         ],
-        blocked=[False] * len(page),
     )
 
 
@@ -189,19 +191,18 @@ def _columns(rows: Sequence[tuple[Any, ...]], count: int) -> Sequence[Sequence[A
 
 _PARTS: dict[str, Callable[[QueueKeys, ScanPage], ColumnRows]] = {
     "ready": _ready,
-    "blocked": _blocked,
-    "delayed": _delayed,
+    "waiting": _waiting,
+    **dict.fromkeys(LATER, _later),
     "leased": _leased,
     "dead": _dead,
     HISTORY: _history,
 }
-"""Readers of parts of tables. ``blocked`` is the part of ``ready`` that waits for others of its
-ordering key. ``leased`` is also what a stream has taken."""
+"""Readers of tables. ``leased`` is also what a stream has taken."""
 
 
 @dataclass
 class Scan(InputPartition):
-    """What a task reads: ranges of keys of one part of a table.
+    """What a task reads: ranges of keys of one table.
 
     planned: at least so many messages are there. batch, in_batch: the ranges of all of a batch that
     a stream browses, and how many messages they had. number: of a batch that a stream takes.
@@ -262,20 +263,29 @@ class TableReader:
         """
         keys, row_filter, part = queue._keys, self._settings.row_filter, scan.part
         now_ms = queue._clock.now_ms(db) if row_filter.selector is not None else 0
+        failed = part == "dead" and "failures" in self._schema.names
 
         def read(tr: fdb.Transaction, page: ScanPage) -> tuple[ColumnRows, int]:
             with decoding("a stored message"):
                 rows = _PARTS[part](keys, page)
                 # A line of history has several events, and no chunks.
                 count = min(table_scan.fitting(rows["envelopes"]), len(page))
+                if failed:
+                    count = min(table_scan.fitting_failures(rows["envelopes"]), count)
                 if count < len(page):
                     rows = rows.part(0, count)
+                if part in LATER:
+                    rows = rows.chosen([e.has_failed is LATER[part] for e in rows["envelopes"]])
                 if row_filter != EVERYTHING:
                     # Before payloads are read: what the filter leaves out costs no chunks.
                     rows = rows.chosen(row_filter.mask(rows, TIMES.get(part), now_ms))
                 # One more round trip if some payloads are in chunks.
                 payloads = table_scan.contents(tr, keys, rows["envelopes"], rows["id"])
-                return ColumnRows(rows, payload=payloads), count
+                rows = ColumnRows(rows, payload=payloads)
+                if failed:
+                    ids = rows["id"]
+                    rows["failures"] = table_scan.failures(tr, keys, rows["envelopes"], ids)
+                return rows, count
 
         def check(tr: fdb.Transaction, begin: bytes) -> None:
             # Lines are trimmed while a long table is read: its beginning would be missing without a
@@ -284,7 +294,8 @@ class TableReader:
             if whole and not history.are_kept(tr, keys, begin, row_filter.since):
                 raise lines_lost(queue)
 
-        for rows in table_scan.pages(db, keys, within, read, check=check):
+        size = _FAILURES_PAGE_BYTES if failed else table_scan.PAGE_BYTES
+        for rows in table_scan.pages(db, keys, within, read, check=check, size=size):
             # Arrow batches of bounded size: Python's and Spark's memory hold one of them at a time.
             for begin in range(0, len(rows["id"]), _BATCH_ROWS):
                 some = rows.part(begin, begin + _BATCH_ROWS)
