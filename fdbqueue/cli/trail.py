@@ -85,16 +85,10 @@ def _note(action: str, given: Mapping[str, Any]) -> None:
 
 def paused_by(db: fdbqueue.fdb.Database, name: str) -> str:
     """Since when a queue is paused, and by whom, as the audit log says; empty if it does not."""
-    from fdbqueue.queue.queue_base import composed
-    from fdbqueue.schema import audit_log
-    from fdbqueue.schema.keys import RootKeys
+    from fdbqueue.queue.overview import paused
 
-    keys = RootKeys(context.subspace())
-    lines = composed(
-        db, keys.once, audit_log.read_newest, keys, audit_log.SEEN, wrote=lambda _: False
-    )
-    of = [each for each in lines if each.queue == name and each.action in ("pause", "resume")]
-    if not of or of[0].action == "resume":
+    line = paused(db, name, root=context.subspace())
+    if line is None:
         return ""
-    ago = terminal.age(fdbqueue.Clock().wall_ms() - of[0].at_ms)
-    return f" for {ago}, by {of[0].who or 'somebody'},"
+    ago = terminal.age(fdbqueue.Clock().wall_ms() - line.at_ms)
+    return f" for {ago}, by {line.who or 'somebody'},"

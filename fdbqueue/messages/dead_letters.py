@@ -218,4 +218,6 @@ def _forward(
     for message_id, rows in zip(added.ids, along, strict=True):
         failures.bring(tr, other.keys, message_id, rows)
     last_values.replace_older(tr, other, added.alone.values())
-    return transitions.record(tr, scope, ENDINGS[source, End.FORWARD], stored)
+    count = transitions.record(tr, scope, ENDINGS[source, End.FORWARD], stored)
+    results.keep_where(tr, scope, State.DEAD, stored, other.name, added.ids)
+    return count

@@ -31,7 +31,7 @@ from . import (
     run,
     settle,
 )
-from .delivery import cancellation, failures, lease
+from .delivery import cancellation, failures, lease, results
 from .enqueue import admission
 from .enqueue.admission import Draft
 from .lookup import FoundMessage
@@ -225,6 +225,8 @@ def move(
     now = [lookup.find(tr, scope, each) for each in issued]
     stand = [row for row in rows if not isinstance(row.place, BacklogPlace)]
     settle.end(tr, scope, [*stand, *(each for each in now if each is not None)], End.FORWARD)
+    left = [row.message for row in rows]
+    results.keep_where(tr, scope, State.PURGED, left, target.name, ids)
     return ids
 
 

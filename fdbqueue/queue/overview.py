@@ -14,8 +14,9 @@ from ..consumers.consumer_states import ConsumerState
 from ..consumers.watching import ArmedWatch
 from ..errors import CorruptData
 from ..messages.delivery import age
-from ..schema import catalogue, counters, once
+from ..schema import audit_log, catalogue, counters, once
 from ..schema.keys import DEFAULT_ROOT, QueueKeys, RootKeys
+from ..schema.records import AuditLine
 from ..store import world
 from ..store.binding import fdb
 from ..store.clocks import Clock
@@ -236,3 +237,14 @@ def _survey(tr: fdb.Transaction, keys: dict[str, QueueKeys]) -> Found:
                 options, unreadable = QueueOptions(), str(error)
             found[name] = Surveyed(options, counters.parse(keys[name], counts), unreadable)
     return found
+
+
+def paused(db: fdb.Database, name: str, *, root: fdb.Subspace = DEFAULT_ROOT) -> AuditLine | None:
+    """The line of the audit log that says since when a queue is paused, and by whom; None if none
+    of the newest thousand does. A snapshot read."""
+    keys = RootKeys(root)
+    read = partial(audit_log.read_newest, root=keys, limit=audit_log.SEEN)
+    lines = composed(db, keys.once, read, wrote=lambda _: False)
+    changes = (each for each in lines if each.queue == name and each.action in ("pause", "resume"))
+    last = next(changes, None)
+    return last if last is not None and last.action == "pause" else None

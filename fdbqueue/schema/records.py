@@ -108,7 +108,7 @@ class Kept(Stored, frozen=True):
 
     state: DONE, DEAD, EXPIRED or PURGED. until_ms: until when to keep it, by the wall clock.
     content_type, result: what its consumer has given for the message; None if nothing. reason: why
-    it is dead.
+    it is dead. queue, id: where it went, if it did.
     """
 
     state: State
@@ -116,6 +116,8 @@ class Kept(Stored, frozen=True):
     content_type: str | None = None
     result: bytes | None = None
     reason: str = ""
+    queue: str = ""
+    id: str = ""
 
 
 def unpack_failure(value: bytes) -> Failure:

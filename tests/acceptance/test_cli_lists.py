@@ -18,6 +18,14 @@ ERRORS = ("connection refused by the bank", "no such account")
 
 
 @pytest.fixture
+def other(db: fdb.Database, name: str) -> Iterator[Queue]:
+    """Another queue."""
+    other = Queue.create(db, f"{name}-other")
+    yield other
+    other.delete(db)
+
+
+@pytest.fixture
 def crowd(db: fdb.Database, name: str) -> Iterator[list[str]]:
     """Queues whose names have numbers."""
     names = [f"{name}-{n}" for n in (1, 2, 10)]
@@ -83,6 +91,25 @@ def test_dead_letters_show_their_cause_and_say_that_there_are_more(
     assert (none.code, "matches" in none.err) == (1, True)
     paced = fdbq.ok("message", "retry", name, "--all", "--rate", "1000", "--yes")
     assert "retried 3 messages" in paced.out
+
+
+@pytest.mark.parametrize("how", ["dies", "is moved"])
+def test_a_message_that_went_elsewhere_is_shown_with_where(
+    db: fdb.Database, fdbq: Fdbq, name: str, other: Queue, how: str
+) -> None:
+    queue = Queue.open(db, name)
+    message_id = queue.enqueue(db, b"a")
+    if how == "dies":
+        queue.set_options(db, dead_letter_queue=other.name)
+        delivery = queue.receive(db)
+        assert delivery is not None
+        queue.reject(db, delivery, "no stock")
+    else:
+        fdbq.ok("message", "move", name, other.name, message_id, "--yes")
+    (there,) = other.peek(db)
+    shown = fdbq.ok("message", "show", name, message_id, "--json").json
+    assert shown["moved_to"] == {"queue": other.name, "id": there.id}
+    assert f"{there.id} of queue {other.name}" in fdbq.ok("message", "show", name, message_id).out
 
 
 def test_dead_letters_are_moved_by_what_they_died_of_or_by_id(

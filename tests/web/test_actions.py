@@ -203,6 +203,8 @@ def test_a_queue_is_paused_and_resumed(
     queue.enqueue(db, b"x")
     act(acting, "pause")
     assert queue.options(db).paused
+    page = acting.get("/queue", params={"queue": queue.name}).text
+    assert re.search(r'The queue is paused \(<time class="age".*, by \w+\)', page)
     act(acting, "resume")
     assert not queue.options(db).paused
 

@@ -382,11 +382,13 @@ def show(
         since_ms = None if found is None else found.message.enqueued_at_ms
         events, _ = finding.events(db, queue, message_id, since_ms)
         if found is None:
-            return _gone(message_id, events) if events else message_fields(look(), events)
+            kept = results.kept(queue, db, message_id)
+            return _gone(message_id, events, kept) if events or kept else message_fields(look())
         return message_fields(found, events, _holder(db, queue, found))
 
     if not raw:
         from fdbqueue.queue.admin import finding
+        from fdbqueue.queue.continuations import results
 
         listings.show(page, output)
         return
@@ -405,16 +407,20 @@ def _holder(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, found: fdbqueue.Me
     return ", ".join(sorted({f"{each.host}:{each.process}" for each in those if each.host}))
 
 
-def _gone(message_id: str, events: Sequence[fdbqueue.Event]) -> listings.View:
-    """A message of which only the history is left."""
-    from fdbqueue.messages.selection import MOVED_TO
-
-    last = events[-1]
-    ended = TRANSITION[last.transition].target.value
-    if last.consumer.startswith(MOVED_TO):
-        ended = f"moved to queue {last.consumer.removeprefix(MOVED_TO)}"
-    known = {"id": message_id, "state": ended, "history": [*map(json_schema.event_json, events)]}
-    return listings.fields([("id", message_id), ("state", ended)], known, _history(events))
+def _gone(
+    message_id: str, events: Sequence[fdbqueue.Event], kept: fdbqueue.schema.records.Kept | None
+) -> listings.View:
+    """A message of which only the history is left, or how it ended."""
+    state = kept.state if kept is not None else TRANSITION[events[-1].transition].target
+    known: dict[str, Any] = {"id": message_id, "state": state.value}
+    if kept is not None and kept.queue:
+        known["moved_to"] = {"queue": kept.queue, "id": kept.id}
+    moved = [("moved to", f"{kept.id} of queue {kept.queue}")] if kept and kept.queue else []
+    return listings.fields(
+        [("id", message_id), ("state", state.value), *moved],
+        {**known, "history": [*map(json_schema.event_json, events)]},
+        _history(events),
+    )
 
 
 def _history(events: Sequence[fdbqueue.Event]) -> listings.View:

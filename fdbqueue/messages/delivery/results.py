@@ -1,4 +1,5 @@
-"""Results: what is kept of messages that have ended, for a time, if their producers asked for it.
+"""Results: what is kept of messages that have ended, for a time, if their producers asked for it;
+and for a day where those went that are in another queue now.
 
 RESULT has how a message ended, by its id. An entry of the agenda has when that time is over. A
 message that dies, is redriven and done writes a second one, so an entry may be older than what
@@ -20,6 +21,9 @@ from ...store.binding import fdb
 from ...values.states import End, State, Transition
 from ..transaction_budget import Done
 
+WHERE_MS = 24 * 3_600_000
+"""How long it is known where a message went."""
+
 
 def keep_ends(
     tr: fdb.Transaction, scope: Scope, transition: Transition, messages: Sequence[StoredMessage]
@@ -32,6 +36,23 @@ def keep_ends(
             reason = message.envelope.last_error or "" if state is State.DEAD else ""
             kept = Kept(state, scope.now_ms(tr) + keep_ms, reason=reason)
             put(tr, scope, message.id, kept)
+
+
+def keep_where(
+    tr: fdb.Transaction,
+    scope: Scope,
+    state: State,
+    messages: Sequence[StoredMessage],
+    queue: str,
+    ids: Sequence[str],
+) -> None:
+    """Keep where messages went, which have left as they died, or otherwise: the other queue, and
+    their ids there. Writes blindly."""
+    for message, moved in zip(messages, ids, strict=True):
+        envelope = message.envelope
+        until_ms = scope.now_ms(tr) + max(WHERE_MS, envelope.keep_result_ms or 0)
+        reason = envelope.last_error or "" if state is State.DEAD else ""
+        put(tr, scope, message.id, Kept(state, until_ms, reason=reason, queue=queue, id=moved))
 
 
 def put(tr: fdb.Transaction, scope: Scope, message_id: str, kept: Kept) -> None:

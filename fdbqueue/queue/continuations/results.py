@@ -149,6 +149,8 @@ def _value(queue: Enqueuing[Any], message_id: str, kept: Kept) -> Any:
         problem = f"it was not done: it is {state}"
         if kept.state is State.DEAD:
             problem = f"it is a dead letter: {kept.reason}"
+        if kept.queue:
+            problem = f"it went to queue {kept.queue!r} as {kept.id}"
         raise NoResult(message_id=message_id, state=state, problem=problem)
     if kept.result is None or kept.content_type is None:
         return None
