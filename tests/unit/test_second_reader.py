@@ -157,7 +157,7 @@ TEA = page("READY")
         ("LIMITS", {"concurrency": 5, "window": None, "weight": 3, "paused": True}),
         ("SINK", [1, 2, 100, 50, 49, [0, 1, 20], 1_700_000_000_000]),
         ("FAILURE", [1_700_000_000_000, 1_700_000_002_500, "billing", "no route", "Traceback …"]),
-        ("RESULT", ["done", 1_700_000_100_000, "application/json", b"42", ""]),
+        ("RESULT", ["done", 1_700_000_100_000, "application/json", b"42", "", "", ""]),
     ],
 )
 def test_it_reads_the_records_of_the_page(name: str, wanted: object) -> None:
