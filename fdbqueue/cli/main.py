@@ -27,6 +27,7 @@ from ..errors import (
     QueueError,
     QueueNotFound,
 )
+from ..values.text import nearest
 from . import context, terminal, trail
 
 INTERRUPTED = 130
@@ -193,8 +194,6 @@ def _suggestion(error: QueueError) -> str:
     """The name of a similar queue, or part of a queue, if one was not found."""
     if not isinstance(error, QueueNotFound | NotFound):
         return ""
-    from difflib import get_close_matches
-
     given = vars(error)
     try:
         db = context.connect(timeout=1)
@@ -205,8 +204,8 @@ def _suggestion(error: QueueError) -> str:
             names = [each.name for each in part.list(db)]
     except Exception:  # also for what is not listed by its name
         return ""
-    found = get_close_matches(given["name"], names, 1)
-    return f". Did you mean {found[0]!r}?" if found else ""
+    found = nearest(given["name"], names)
+    return f". Did you mean {found!r}?" if found else ""
 
 
 def _report(error: BaseException) -> int:

@@ -16,6 +16,7 @@ from ..values.durations import Seconds
 from ..values.model import BYTES, NewMessage, OnConflict
 from ..values.options import MAX_PAYLOAD, check_attempts, check_name
 from ..values.serializers import Serializer, check_content_type, dumps
+from ..values.text import meant
 
 MAX_LIMITS = 5
 """The most limits of a message: each is read and written at once when it comes in."""
@@ -30,11 +31,7 @@ def check_terms(given: Mapping[str, object], known: type) -> None:
     ``TypeError`` with the one that was meant."""
     for name in given:
         if name not in known.__annotations__:
-            import difflib  # slow to import, and only a typing error needs it
-
-            near = difflib.get_close_matches(name, known.__annotations__, 1)
-            hint = f": did you mean {near[0]!r}?" if near else ""
-            raise TypeError(f"there is no argument {name!r}{hint}")
+            raise TypeError(f"there is no argument {name!r}{meant(name, known.__annotations__)}")
 
 
 def drafts(

@@ -20,6 +20,7 @@ from .durations import Seconds
 from .limits import MAX_OF_KEY, Bounds, KeyLimits
 from .option_groups import OptionGroup
 from .rates import Rate
+from .text import nearest
 
 log = logging.getLogger("fdbqueue")
 
@@ -358,12 +359,10 @@ def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 def unknown(name: str, known: Iterable[str]) -> InvalidOptions:
     """The error for an option that there is not, with the one that was meant."""
-    import difflib  # slow to import, and only a typing error needs it
-
     listed = ", ".join(sorted(known))
     meant = {each.rpartition(".")[2]: each for each in (*_BESIDE, *QueueOptions().flat())}
-    near = difflib.get_close_matches(name.rpartition(".")[2], meant, 1)
-    hint = f"did you mean {meant[near[0]]!r}? The" if near else "the"
+    near = nearest(name.rpartition(".")[2], meant)
+    hint = f"did you mean {meant[near]!r}? The" if near else "the"
     return InvalidOptions(option=name, problem=f"unknown; {hint} options are {listed}")
 
 

@@ -1,6 +1,8 @@
-"""Text that is safe to show: nothing in it controls a terminal, or the direction of the text."""
+"""Text for people; what comes from others is safe to show: nothing in it controls a terminal."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 
 def visible(text: str | bytes) -> str:
@@ -45,3 +47,16 @@ def duration(ms: float | None) -> str:
         if ms < most * whole_ms:
             return f"{ms / whole_ms:.1f} {unit}"
     return f"{ms / 86_400_000:,.1f} d"
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that somebody may have meant who wrote another; None if none is near."""
+    import difflib  # slow to import, and only a typing error needs it
+
+    return next(iter(difflib.get_close_matches(name, list(known), 1)), None)
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """What to put behind a sentence that ends with an unknown name."""
+    found = nearest(name, known)
+    return "" if found is None else f": did you mean {found!r}?"

@@ -17,6 +17,11 @@ class deep:
     app = fdbqueue.Worker(db).add(queue, print, run=fdbqueue.Run(transactional=False))
 def make():
     return deep.app
+def keep():
+    return queue
+class Callable:
+    def __call__(self, scope, receive, send): ...
+other = Callable()
 later = fdbqueue.aio.Worker(fdbqueue.aio.Database(db))
 number = 7
 """
@@ -40,7 +45,15 @@ def test_a_worker_is_found_by_module_and_name(module: str) -> None:
 @pytest.mark.parametrize(
     ("target", "problem"),
     [
-        ("{}", "no queue in it has a job"),
+        ("{}", "no queue in it has a job: {}:later"),
+        ("{}:keep", "queue 'orders' has no job"),
+        ("{}:queue", "queue 'orders' has no job"),
+        ("{}:other", "type Callable, not a Worker"),
+        ("{}:Callable", "type Callable, not a Worker"),
+        ("{}:deep.appp", "no 'appp' in it: did you mean 'app'"),
+        ("{}s:app", "no module '{}s': did you mean '{}'"),
+        ("{}.py", "no module '{}.py': did you mean '{}'"),
+        ("./{}.py:app", "did you mean '{}'"),
         ("{}:", "module:name"),
         ("{}:nothing", "no 'nothing'"),
         ("{}:number", "type int"),
@@ -52,5 +65,5 @@ def test_a_worker_is_found_by_module_and_name(module: str) -> None:
 def test_what_is_no_worker_is_refused_with_the_reason(
     module: str, target: str, problem: str
 ) -> None:
-    with pytest.raises(InvalidArgument, match=problem):
+    with pytest.raises(InvalidArgument, match=problem.replace("{}", module)):
         load(target.format(module))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
+import pkgutil
 import signal
 import sys
 import traceback
@@ -12,6 +14,7 @@ from typing import Any
 
 from ...errors import InvalidArgument
 from ...queue.queue import Queue
+from ...values.text import meant
 from ..health import Address, Systemd
 from ..worker import Worker
 from .membership import Membership, stop_with_parent
@@ -21,8 +24,8 @@ def load(target: str) -> Worker:
     """The worker that ``module:name`` names; ``name`` may lead through attributes.
 
     The current directory is searched, too. A name that is a function without parameters is
-    called, and must return a worker. A queue has a worker for its jobs, and a module without a name
-    one for the jobs of all its queues. Raises ``InvalidArgument``.
+    called, and must return a worker or a queue. A queue has a worker for its jobs, and a module
+    without a name one for the jobs of all its queues. Raises ``InvalidArgument``.
     """
     module, separator, name = target.partition(":")
     if not module or (separator and not name):
@@ -34,25 +37,38 @@ def load(target: str) -> Worker:
     except Exception as error:
         raise _no_worker(target, _why(module, error)) from error
     if not separator:
-        held = map(_original, vars(found).values())
-        return _jobs(target, [each for each in held if isinstance(each, Queue)])
+        held = {each: _original(one) for each, one in vars(found).items()}
+        queues = [each for each in held.values() if isinstance(each, Queue)]
+        workers = [each for each, one in held.items() if isinstance(one, Worker)]
+        named = " or ".join(f"{module}:{each}" for each in workers) or "name a worker"
+        return _jobs(target, queues, f"no queue in it has a job: {named}")
     for part in name.split("."):
         if not hasattr(found, part):
-            raise _no_worker(target, f"there is no {part!r} in it")
+            raise _no_worker(target, f"there is no {part!r} in it{meant(part, dir(found))}")
         found = getattr(found, part)
     found = _original(found)
-    if isinstance(found, Queue):
-        return _jobs(target, [found])
-    if not isinstance(found, Worker) and callable(found):
+    if not isinstance(found, Worker | Queue) and callable(found) and _calls_without(found):
         found = _original(found())
+    if isinstance(found, Queue):
+        problem = f"queue {found.name!r} has no job: name a worker of it, or give it jobs"
+        return _jobs(target, [found], problem)
     if not isinstance(found, Worker):
         kind = type(found).__name__
         raise _no_worker(target, f"it is of the type {kind}, not a Worker")
     return found
 
 
-def _jobs(target: str, queues: list[Queue[Any]]) -> Worker:
-    """A worker for the jobs of queues."""
+def _calls_without(found: Callable[..., Any]) -> bool:
+    """Whether it can be called without arguments."""
+    try:
+        inspect.signature(found).bind()
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _jobs(target: str, queues: list[Queue[Any]], otherwise: str) -> Worker:
+    """A worker for the jobs of queues. otherwise: what is wrong if they have none."""
     # Once for each queue, by whichever names a module has it.
     having = {each._keys.prefix: each for each in queues if each._jobs}
     worker: Worker | None = None
@@ -62,7 +78,7 @@ def _jobs(target: str, queues: list[Queue[Any]]) -> Worker:
             raise _no_worker(target, problem)
         worker = (worker or Worker(queue._db)).add(queue)
     if worker is None:
-        raise _no_worker(target, "no queue in it has a job: name a worker")
+        raise _no_worker(target, otherwise)
     return worker
 
 
@@ -73,11 +89,23 @@ def _original(found: object) -> object:
 
 def _why(module: str, error: Exception) -> str:
     missing = error.name if isinstance(error, ModuleNotFoundError) else None
+    if os.sep in module:
+        missing = module
     if missing and f"{module}.".startswith(f"{missing}."):
-        return f"there is no module {missing!r}"
+        return f"there is no module {missing!r}{_meant_module(module, missing)}"
     frame = traceback.extract_tb(error.__traceback__)[-1]
     what = f"{type(error).__name__}: {error}"
     return f"importing it fails in {frame.filename}, line {frame.lineno}: {what}"
+
+
+def _meant_module(module: str, missing: str) -> str:
+    """Which module is meant, to be put behind a sentence."""
+    if module.endswith(".py") or os.sep in module:
+        return f": did you mean {module.removesuffix('.py').strip('./').replace(os.sep, '.')!r}?"
+    parent = missing.rpartition(".")[0]
+    places = vars(sys.modules[parent]).get("__path__", ()) if parent else [os.getcwd()]
+    prefix = f"{parent}." if parent else ""
+    return meant(missing, [prefix + each.name for each in pkgutil.iter_modules(places)])
 
 
 def run(
