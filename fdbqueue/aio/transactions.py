@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
 
+from ..errors import InvalidArgument
 from ..store import binding, client
 from ..store.binding import fdb
 from ..store.enclosing import Inside
@@ -129,15 +130,19 @@ def transactional(function: Callable[..., Any], /) -> Callable[..., Any]:
 
     Raises ``InvalidArgument`` for a function that is no coroutine function.
     """
-    place, _ = binding.transaction_place(function, suspends=True)
+    place, parameter = binding.transaction_place(function, suspends=True)
 
     @wraps(function)
     async def call(*args: Any, **kwargs: Any) -> Any:
-        given = args[place]
-        if not isinstance(given, Database):
+        given = args[place] if len(args) > place else kwargs.get(parameter)
+        if isinstance(given, Reads):
             return await inside(given.blocking.db, function(*args, **kwargs))
+        if not isinstance(given, Database):
+            problem = "must be a database, as fdbqueue.aio.open returns it, or a transaction of it"
+            raise InvalidArgument(argument=parameter, value=given, problem=problem)
         tr = given.create_transaction()
         arguments = [*args[:place], tr, *args[place + 1 :]]
+        kwargs.pop(parameter, None)
         while True:
             try:
                 result = await inside(given.blocking, function(*arguments, **kwargs))

@@ -16,13 +16,14 @@ from typing import Any, Self, TypeVar
 from ..errors import InvalidArgument
 from ..store import tasks, world
 from ..values.durations import Seconds
+from ..values.text import names_meant
 from ..worker import worker
 from ..worker.channel import Channel as BlockingChannel
 from ..worker.handler_threads import HandlerThreads
 from ..worker.handlers import suspends
 from ..worker.health import Address
 from ..worker.shared_state import SharedState
-from ..worker.terms import FAIL, RUN, TAKE, Fail, Run, Take
+from ..worker.terms import FAIL, FIELDS, RUN, TAKE, Fail, Run, Take
 from . import driver
 from .channel import Channel
 from .connection import Connection, call
@@ -47,6 +48,7 @@ class Worker(Twin):
 
     blocking: _Blocking
 
+    @names_meant()
     def __init__(
         self,
         db: Database,
@@ -112,6 +114,7 @@ class Worker(Twin):
         await self._read_options()
         return self.blocking.described()
 
+    @names_meant(**FIELDS)
     def add(
         self,
         queue: Queue[T],
@@ -131,6 +134,7 @@ class Worker(Twin):
         self.blocking.add(to_original(queue), blocking, take=to_original(take), run=run, fail=fail)
         return self
 
+    @names_meant(**FIELDS)
     def handler(
         self, queue: Queue[T], *, take: Take = TAKE, run: Run = RUN, fail: Fail = FAIL
     ) -> Decorator[T]:

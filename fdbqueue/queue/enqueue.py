@@ -22,6 +22,7 @@ from ..values.durations import Seconds
 from ..values.model import Enqueued, Headers, NewMessage, OnConflict, T
 from ..values.options import DEFAULT_PRIORITY
 from ..values.serializers import Serializer
+from ..values.text import names_meant
 from .bulk import back_pressure
 from .bulk.back_pressure import ROOM_SECONDS
 from .queue_base import Handle, Transactor
@@ -44,6 +45,7 @@ class Enqueuing(Handle, Generic[T]):
         self._serializer = serializer
         self._jobs: dict[str, Any] = {}
 
+    @names_meant()
     def enqueue(
         self,
         tr: Transactor,

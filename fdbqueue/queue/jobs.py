@@ -11,6 +11,7 @@ from ..errors import InvalidArgument
 from ..values.model import Headers, MessageTerms
 from ..values.options import check_name
 from ..values.schedules import Schedule, ScheduleTerms
+from ..values.text import names_meant
 from .enqueue import JOB_HEADER, Enqueuing
 from .queue_base import Transactor
 
@@ -38,6 +39,7 @@ class Job(Generic[V, R]):
     def __repr__(self) -> str:
         return f"Job({self.name!r} of {self.queue.name!r})"
 
+    @names_meant()
     def enqueue(self, tr: Transactor, value: V, **terms: Unpack[MessageTerms]) -> str:
         """Enqueue a message that calls the function with ``value``; returns its id.
 
@@ -46,6 +48,7 @@ class Job(Generic[V, R]):
         terms["headers"] = self._headers(terms.get("headers"))
         return self.queue.enqueue(tr, value, **terms)
 
+    @names_meant()
     def schedule(
         self, tr: Transactor, name: str, value: V, **terms: Unpack[ScheduleTerms]
     ) -> Schedule:

@@ -23,6 +23,7 @@ from ..values.durations import Seconds
 from ..values.model import Delivery, Message, S, T
 from ..values.options import FIXED, Options, QueueOptions
 from ..values.serializers import Declared, Serializer
+from ..values.text import names_meant
 from . import consume as receiving
 from . import inspection, selection, settlement
 from .admin import housekeeping
@@ -89,6 +90,7 @@ class Queue(Enqueuing[T]):
         return f"Queue({self.name!r}{store})"
 
     @classmethod
+    @names_meant()
     def create(
         cls,
         tr: Transactor,
@@ -122,6 +124,7 @@ class Queue(Enqueuing[T]):
         return queue
 
     @classmethod
+    @names_meant()
     def open(
         cls,
         tr: Transactor,

@@ -262,6 +262,13 @@ def _open_cluster(store: Store, timeout: float | None) -> fdb.Database:
     return db
 
 
+def require(db: object, argument: str = "db") -> None:
+    """Raise ``InvalidArgument`` for what is no database."""
+    if not hasattr(db, "create_transaction"):
+        problem = "must be a database, as fdbqueue.open returns it, or a transaction"
+        raise InvalidArgument(argument=argument, value=db, problem=problem)
+
+
 def transaction_place(function: Callable[..., Any], *, suspends: bool = False) -> tuple[int, str]:
     """Where a function takes its transaction: the place of the parameter, and its name.
 
@@ -334,8 +341,13 @@ def transactional(function: Callable[..., Any], /) -> Callable[..., Any]:
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         nonlocal retried
-        if isinstance(args[place], fdb.impl.TransactionRead):
+        given = args[place] if len(args) > place else None
+        if isinstance(given, fdb.impl.TransactionRead):
             return inside(*args, **kwargs)
+        if parameter in kwargs:
+            problem = "give the database or transaction by its place, not by its name"
+            raise InvalidArgument(argument=parameter, value=kwargs[parameter], problem=problem)
+        require(given, parameter)
         # Made at the first call with a database: most functions are only ever called with a
         # transaction.
         if retried is None:

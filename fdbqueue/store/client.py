@@ -13,9 +13,9 @@ from ctypes import POINTER, byref, c_byte, c_int, c_int64, c_void_p, string_at
 from functools import cached_property
 from typing import Any
 
-from ..errors import CorruptData, InvalidArgument
+from ..errors import CorruptData
 from . import tasks, world
-from .binding import DEFAULT, fdb
+from .binding import DEFAULT, fdb, require
 from .embedded.futures import Future
 from .location import Engine
 
@@ -53,13 +53,6 @@ def parse_int(key: bytes, begin: int) -> tuple[int, int]:
 def parse_last_bytes(key: bytes, begin: int) -> bytes:
     """The byte string that begins there and is the last element."""
     return key[begin + 1 : -1].replace(b"\x00\xff", b"\x00")
-
-
-def require(db: object) -> None:
-    """Raise ``InvalidArgument`` for what is no database."""
-    if not hasattr(db, "create_transaction"):
-        problem = "must be a database, as fdbqueue.open returns it, or a transaction"
-        raise InvalidArgument(argument="db", value=db, problem=problem)
 
 
 def begin(db: fdb.Database) -> fdb.Transaction:

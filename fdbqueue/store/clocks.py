@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from ..errors import CorruptData
 from . import client, tasks, world
-from .binding import FAILURES, fdb
+from .binding import FAILURES, fdb, require
 from .client import pack_int, parse_int
 
 VERSIONS_PER_SECOND = 1_000_000
@@ -169,7 +169,7 @@ _KEEPER = "_fdbqueue_time_keeper"
 
 
 def _keeper(db: fdb.Database) -> TimeKeeper:
-    client.require(db)
+    require(db)
     found: TimeKeeper = db.__dict__.setdefault(_KEEPER, TimeKeeper())
     return found
 

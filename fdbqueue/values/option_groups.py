@@ -6,6 +6,8 @@ from dataclasses import fields, replace
 from functools import partial
 from typing import Any, Self
 
+from .text import meant
+
 
 class OptionGroup:
     """A change of options by a group changes the fields that were given, and leaves the others.
@@ -17,6 +19,10 @@ class OptionGroup:
     given: frozenset[str]
 
     def __new__(cls, *args: Any, **named: Any) -> Self:
+        for name in named:
+            if name not in cls.names():
+                known = cls.names()
+                raise TypeError(f"{cls.__name__} has no argument {name!r}{meant(name, known)}")
         self = object.__new__(cls)
         object.__setattr__(self, "given", frozenset([*cls.names()[: len(args)], *named]))
         return self

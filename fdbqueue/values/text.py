@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
+from typing import Any, TypeVar, cast
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def visible(text: str | bytes) -> str:
@@ -60,3 +64,52 @@ def meant(name: str, known: Iterable[str]) -> str:
     """What to put behind a sentence that ends with an unknown name."""
     found = nearest(name, known)
     return "" if found is None else f": did you mean {found!r}?"
+
+
+def names_meant(**elsewhere: str) -> Callable[[F], F]:
+    """A decorator: errors of calls that do not fit a function name the argument that is meant.
+
+    elsewhere: what to write in place of arguments that something else has, by their names. Raises
+    ``TypeError``, as Python does.
+    """
+
+    def decorate(function: F) -> F:
+        @wraps(function)
+        def call(*args: Any, **named: Any) -> Any:
+            try:
+                return function(*args, **named)
+            except TypeError as error:
+                # No traceback below this frame: the call itself does not fit.
+                if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+                    raise
+                problem = _misfit(function, args, named, elsewhere)
+                if problem is None:
+                    raise
+            raise TypeError(problem)
+
+        return cast(F, call)
+
+    return decorate
+
+
+def _misfit(
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    named: Iterable[str],
+    elsewhere: Mapping[str, str],
+) -> str | None:
+    """What is wrong with a call, if Python does not say it as well."""
+    import inspect  # as difflib
+
+    parameters = list(inspect.signature(function).parameters)
+    shown = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
+    for name in named:
+        if name not in parameters:
+            found = name if name in elsewhere else nearest(name, [*parameters, *elsewhere])
+            hint = f": did you mean {elsewhere.get(found, repr(found))}?" if found else ""
+            return f"{shown} has no argument {name!r}{hint}"
+    runs = "create_transaction", "get_read_version"  # of a database, of a transaction
+    if parameters[1:2] == ["tr"] and args[1:] and not any(hasattr(args[1], each) for each in runs):
+        first = ", ".join(parameters[1:3])
+        return f"the database or transaction is missing: call {shown}({first}, …)"
+    return None

@@ -89,5 +89,11 @@ class Fail(Struct, frozen=True):
     backoff: backoffs.Given = None
 
 
+FIELDS = {
+    name: f"{group.__name__.lower()}={group.__name__}({name}=…)"
+    for group in (Take, Run, Fail)
+    for name in group.__struct_fields__
+}
+"""How to write each of them, for who gives it to ``Worker.add`` itself."""
 TAKE, RUN, FAIL = Take(), Run(), Fail()
 """What is usual."""

@@ -34,6 +34,7 @@ from ..values.options import (
     check_name,
     check_seconds,
 )
+from ..values.text import names_meant
 from . import handlers
 from .browser import Browsed
 from .channel import Channel
@@ -44,7 +45,7 @@ from .health import Address, Notices, Probes, Server, Systemd, check_address, ro
 from .prefetch import Buffer, Policy
 from .runtime import Runtime
 from .shared_state import SharedState
-from .terms import FAIL, RUN, TAKE, Fail, Run, Take
+from .terms import FAIL, FIELDS, RUN, TAKE, Fail, Run, Take
 
 T = TypeVar("T")
 
@@ -69,6 +70,7 @@ class Worker:
     It runs from ``run`` to ``stop``, or as a context manager.
     """
 
+    @names_meant()
     def __init__(
         self,
         db: fdb.Database,
@@ -171,6 +173,7 @@ class Worker:
             lines.append(f"health at {url(self.health)}")
         return lines
 
+    @names_meant(**FIELDS)
     def add(
         self,
         queue: Queue[T],
@@ -301,6 +304,7 @@ class Worker:
                 return each.channel
         raise InvalidArgument(argument="queue", value=queue, problem="it has no handler")
 
+    @names_meant(**FIELDS)
     def handler(
         self, queue: Queue[T], *, take: Take = TAKE, run: Run = RUN, fail: Fail = FAIL
     ) -> handlers.Decorator[T]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
@@ -9,7 +10,17 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Bounds, NewMessage, Queue, Then, Worker, describe
+from fdbqueue import (
+    Bounds,
+    KeyLimits,
+    NewMessage,
+    Queue,
+    Then,
+    Worker,
+    aio,
+    describe,
+    transactional,
+)
 from fdbqueue.errors import InvalidArgument, InvalidSelector, QueueFull
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
@@ -197,3 +208,83 @@ def test_what_is_shown_is_short_and_names_the_store(db: fdb.Database, space: fdb
     assert str(describe(db)) in repr(db)
     assert delivery.id in repr(delivery)
     assert delivery.id in repr(delivery.message)
+
+
+_aio: Any = aio
+_Bounds: Any = Bounds
+_KeyLimits: Any = KeyLimits
+_Queue: Any = Queue
+_Worker: Any = Worker
+MISFITS: dict[str, tuple[Callable[[Any, Any], object], str]] = {
+    "enqueue": (lambda queue, db: queue.enqueue(db, b"x", kye="a"), "did you mean 'key'?"),
+    "enqueue_many": (lambda queue, db: queue.enqueue_many(db, [], grup=1), "mean 'group'?"),
+    "receive": (lambda queue, db: queue.receive(db, lesae=1), "did you mean 'lease'?"),
+    "schedule": (lambda queue, db: queue.schedules.set(db, "n", corn=""), "mean 'cron'?"),
+    "job": (lambda queue, db: queue.job(print).enqueue(db, 1, prioritty=9), "mean 'priority'?"),
+    "KeyLimits": (lambda *_: _KeyLimits(concurency=1), "KeyLimits .* did you mean 'concurrency'?"),
+    "Bounds": (lambda *_: _Bounds(mesages=1), "Bounds .* did you mean 'messages'?"),
+    "nothing near": (lambda *_: _KeyLimits(waiting=1), "KeyLimits has no argument 'waiting'$"),
+    "Worker": (lambda queue, db: _Worker(db, concurency=1), "Worker .* mean 'concurrency'?"),
+    "Worker.add": (lambda queue, db: _Worker(db).add(queue, print, tke=1), "did you mean 'take'?"),
+    "a term": (lambda queue, db: _Worker(db).add(queue, print, lease=4), r"take=Take\(lease=…\)"),
+    "near a term": (
+        lambda queue, db: _Worker(db).handler(queue, max_atempts=4),
+        r"did you mean fail=Fail\(max_attempts=…\)",
+    ),
+    "aio.Worker": (
+        lambda queue, db: _aio.Worker(_aio.Database(db)).add(_aio.Queue.of(queue), print, batch=4),
+        r"run=Run\(batch=…\)",
+    ),
+    "no database": (lambda queue, db: queue.enqueue(b"x", key="a"), r"call enqueue\(tr, payload"),
+    "none, many": (lambda queue, db: queue.enqueue_many([b"x"]), r"enqueue_many\(tr, messages"),
+    "none, job": (lambda queue, db: queue.job(print).enqueue(b"x"), r"enqueue\(tr, value"),
+    "none, open": (lambda queue, db: _Queue.open("orders"), r"call open\(tr, name"),
+}
+
+
+@pytest.mark.parametrize(("call", "told"), MISFITS.values(), ids=MISFITS)
+def test_an_argument_that_does_not_fit_is_told_which_is_meant(
+    db: fdb.Database, queue: Queue, call: Callable[[Queue, Any], object], told: str
+) -> None:
+    with pytest.raises(TypeError, match=told):
+        call(queue, db)
+
+
+def test_a_type_error_of_what_is_given_passes(db: fdb.Database, space: fdb.Subspace) -> None:
+    class Odd:
+        content_type = "text/odd"
+
+        def dumps(self, value: str) -> bytes:
+            return value.encode()
+
+        def loads(self, payload: bytes) -> str:
+            return payload.decode()
+
+    class Clocks(ManualClock):
+        def wall_ms(self) -> int:
+            raise TypeError("of the clock")
+
+    queue = Queue.create(db, "odd", root=space, serializer=Odd(), clock=Clocks())
+    with pytest.raises(TypeError, match="of the clock"):
+        queue.enqueue(db, "x", delay=1)
+
+
+def test_a_forgotten_database_of_a_function_is_named(db: fdb.Database) -> None:
+    @transactional
+    def place(tr: fdb.Transaction, number: int = 0) -> None: ...
+
+    @aio.transactional
+    async def place_too(tr: aio.Transaction, number: int = 0) -> None: ...
+
+    given: tuple[tuple[Any, ...], ...] = ((7,), (), (db,))
+    wrong: Any = place
+    for arguments in given[:2]:
+        with pytest.raises(InvalidArgument, match=r"tr=(7|None): must be a database"):
+            wrong(*arguments)
+    with pytest.raises(InvalidArgument, match="by its place"):
+        wrong(tr=db)
+    wrong = place_too
+    for arguments in given:
+        with pytest.raises(InvalidArgument, match=r"must be a database, as fdbqueue\.aio\.open"):
+            asyncio.run(wrong(*arguments))
+    asyncio.run(wrong(tr=aio.Database(db)))

@@ -22,6 +22,7 @@ from ...values.groups import Group, Then, ThenOn
 from ...values.model import Enqueued, NewMessage, T
 from ...values.options import check_behind, check_name
 from ...values.schedules import check_choice
+from ...values.text import names_meant
 from ..bulk import back_pressure
 from ..bulk.back_pressure import ROOM_SECONDS
 from ..enqueue import MAX_BATCH, Enqueuing
@@ -34,6 +35,7 @@ MAX_LISTED = 1_000
 _NAME_BYTES = 8
 
 
+@names_meant()
 def enqueue_many(
     queue: Enqueuing[T],
     tr: Transactor,

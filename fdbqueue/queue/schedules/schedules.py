@@ -20,6 +20,7 @@ from ...values.durations import Seconds
 from ...values.model import Headers, NewMessage
 from ...values.options import DEFAULT_PRIORITY, check_behind, check_name
 from ...values.schedules import CatchUp, Overlap, Schedule, Timing
+from ...values.text import names_meant
 from ..enqueue import JOB_HEADER, Enqueuing
 from ..queue_base import Transactor
 from ..validation import MIN_TTL_SECONDS, check_inline, draft
@@ -40,6 +41,7 @@ class Schedules:
     def __init__(self, queue: Enqueuing[Any]) -> None:
         self._queue = queue
 
+    @names_meant()
     def set(
         self,
         tr: Transactor,
