@@ -38,7 +38,7 @@ def test_pages_run_in_any_order_and_again(tmp_path: Path) -> None:
     run([*reversed(PAGES), *PAGES], tmp_path)
 
 
-def halves(page: Path, every: int = 4) -> list[list[tuple[str, str]]]:
+def halves(page: Path, every: int = 7) -> list[list[tuple[str, str]]]:
     """What ran of a page where the reader interrupts it after so many statements, and so on."""
     code = "".join(text for language, text in runnable(page) if language == "python")
     lines = code.splitlines(keepends=True)
