@@ -99,7 +99,7 @@ FACTS = {
     rf"or {N} MB(?: of them)?, in (?:a|each) transaction": cursors.MAX_SCANNED_BYTES / 1e6,
     rf"evaluates at most {N} selectors": consumers.MAX_TESTS,
     rf"a selector has up to {N} characters": selector.MAX_LENGTH,
-    rf"transactions of up to {N} messages, call `progress": selection.PAGE_ROWS,
+    rf"transactions of up to {N} messages, calls `progress": selection.PAGE_ROWS,
     rf"unknown for more than {N} minutes": once.KEPT_MINUTES,
     rf"seconds {N} times raises `TransactionTooSlow`": once.MAX_TOO_OLD,
     rf"lets out up to {N} others": once.LET_OUT_ROWS,
