@@ -26,6 +26,8 @@ MAX_CONTENT_TYPE = 200
 CONTENT_TYPES = f"a str of 1 to {MAX_CONTENT_TYPE} bytes, all printable"
 """What a content type can be, in words."""
 JSON = "application/json"
+MOST_REASONS = 5
+"""How many fields an error names that a model does not take."""
 MAX_DEPTH = 100
 """In how many lists and dicts a value may be, so that any reader takes it."""
 
@@ -215,10 +217,13 @@ def dumps(serializer: Serializer[Any] | None, value: object) -> tuple[bytes, str
     except InvalidPayload:
         raise
     except Exception as error:
-        raise InvalidPayload(
-            expected=f"something that {serializer.content_type} can hold",
-            kind=f"{type(value).__name__} ({error})",
-        ) from error
+        expected = (
+            f"{serializer.type.__name__}, the type of the queue's values"
+            if isinstance(serializer, TypeSerializer)
+            else f"what {type(serializer).__name__} takes, the queue's serializer"
+        )
+        kind = f"{type(value).__name__} ({_reason(error)})"
+        raise InvalidPayload(expected=expected, kind=kind) from error
     return check_payload(payload), serializer.content_type
 
 
@@ -247,7 +252,25 @@ def decoded(
     try:
         return reader.loads(payload)
     except Exception as error:
-        raise CorruptData(what=f"{what} as {content_type}", problem=str(error)) from error
+        problem = _reason(error)
+        if isinstance(reader, TypeSerializer):
+            problem = f"it is no {reader.type.__name__}: {problem}"
+        raise CorruptData(what=f"{what} as {content_type}", problem=problem) from error
+
+
+def _reason(error: Exception) -> str:
+    """Why a serializer refuses a value, in one line."""
+    from sys import modules  # pydantic is imported if it has raised this
+
+    pydantic: Any = modules.get("pydantic_core")
+    if pydantic is None or not isinstance(error, pydantic.ValidationError):
+        return str(error)
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    told = [
+        ".".join(map(str, each["loc"])) + ": " * bool(each["loc"]) + each["msg"]
+        for each in found[:MOST_REASONS]
+    ]
+    return "; ".join(told) + f"; and {len(found) - MOST_REASONS} more" * (len(found) > MOST_REASONS)
 
 
 def typed(serializer: Serializer[Any] | None, given: bytes) -> Any:

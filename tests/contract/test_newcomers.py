@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from fdbqueue import (
     Bounds,
@@ -21,7 +22,7 @@ from fdbqueue import (
     describe,
     transactional,
 )
-from fdbqueue.errors import InvalidArgument, InvalidSelector, QueueFull
+from fdbqueue.errors import CorruptData, InvalidArgument, InvalidPayload, InvalidSelector, QueueFull
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.values.options import Options
@@ -288,3 +289,25 @@ def test_a_forgotten_database_of_a_function_is_named(db: fdb.Database) -> None:
         with pytest.raises(InvalidArgument, match=r"must be a database, as fdbqueue\.aio\.open"):
             asyncio.run(wrong(*arguments))
     asyncio.run(wrong(tr=aio.Database(db)))
+
+
+class Order(BaseModel):
+    number: int
+    customer: str
+
+
+def test_a_payload_that_is_not_of_the_type_is_told_of_it_in_one_line(
+    db: fdb.Database, space: fdb.Subspace
+) -> None:
+    orders: Queue[Any] = Queue.open(db, "orders", root=space, serializer=Order)
+    untyped = Queue[Any]("orders", space)
+    wrong = {"number": "seven"}
+    fields = r"number: .*valid integer.*; customer: Field required\)?$"
+    with pytest.raises(InvalidPayload, match=f"must be Order, .*, not dict .{fields}"):
+        orders.enqueue(db, wrong)
+    untyped.enqueue(db, b'{"number": "seven"}')
+    untyped.enqueue(db, wrong)
+    with pytest.raises(CorruptData, match=f"as application/json: it is no Order: {fields}"):
+        orders.value(orders.peek(db, 2)[1])
+    with pytest.raises(InvalidPayload, match="not Order, which JSON does not have"):
+        Queue.open(db, "plain", root=space).enqueue(db, Order(number=1, customer="ada"))

@@ -115,7 +115,7 @@ class Schedules:
             if payload is not ...:
                 raise
             problem = "the queue takes no empty message: give a value"
-            raise InvalidArgument(argument="payload", value=payload, problem=problem) from None
+            raise InvalidArgument(argument="payload", value=None, problem=problem) from None
         check_inline("payload", envelope)
         ttl_ms = None if ttl is None else int(check_delay("ttl", ttl, MIN_TTL_SECONDS) * 1000)
         given = ScheduleRecord(_UNTIMED, overlap, catch_up, False, ttl_ms, envelope)
