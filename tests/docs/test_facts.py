@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+from functools import partial
+from typing import Any
 
 import pytest
 
+from fdbqueue import Queue, fdb
 from fdbqueue.consumers import fulfilment, line, sessions
 from fdbqueue.consumers.receiving import try_receive
+from fdbqueue.errors import InvalidArgument
 from fdbqueue.messages import selection, settle
 from fdbqueue.messages.delivery import scan
 from fdbqueue.messages.enqueue import bounds
@@ -31,7 +35,7 @@ from fdbqueue.values.states import State
 from fdbqueue.web import filters, payload_text, runs, server, server_sent_events, watcher
 from fdbqueue.worker import attempt, decisions, prefetch, worker
 from fdbqueue.worker.health import loops, probe_server
-from tests.docs.test_pages import PAGES
+from tests.docs.test_pages import PAGES, ROOT
 
 OPTIONS = QueueOptions()
 WAITS = {
@@ -100,6 +104,7 @@ FACTS = {
     rf"evaluates at most {N} selectors": consumers.MAX_TESTS,
     rf"a selector has up to {N} characters": selector.MAX_LENGTH,
     rf"transactions of up to {N} messages, calls `progress": selection.PAGE_ROWS,
+    rf"in your own transaction, up to {N} of them": selection.PAGE_IDS,
     rf"unknown for more than {N} minutes": once.KEPT_MINUTES,
     rf"seconds {N} times raises `TransactionTooSlow`": once.MAX_TOO_OLD,
     rf"lets out up to {N} others": once.LET_OUT_ROWS,
@@ -136,3 +141,30 @@ def test_pages_name_each_state_of_a_message() -> None:
     (page,) = [each for each in PAGES if each.name == "guarantees.md"]
     text = page.read_text()
     assert [each.value for each in State if each.value not in text] == []
+
+
+VERB = re.compile(r"^\| `(\w+)` \| .* \| (all but )?(\w+(?:, \w+)*) \((.*)\) \|$", re.MULTILINE)
+
+
+def test_the_table_of_verbs_names_the_states_that_each_takes(
+    db: fdb.Database, space: fdb.Subspace
+) -> None:
+    queue, other = (Queue.create(db, name, root=space) for name in ("verbs", "other"))
+    living = {"ready", "waiting", "retrying", "scheduled", "leased", "dead"}
+    arguments: dict[str, dict[str, Any]] = {
+        "edit": {"priority": 1},
+        "move": {"target": other},
+        "copy": {"target": other},
+    }
+    page = (ROOT / "docs" / "selectors.md").read_text()
+    rows = VERB.findall(page)
+    assert [row[0] for row in rows] == ["cancel", "retry", "edit", "move", "copy", "purge"]
+    for verb, but, named, _ in rows:
+        taken = living - {*named.split(", ")} if but else {*named.split(", ")}
+        for state in living:
+            call = partial(getattr(queue, verb), db, match="FALSE", states=state)
+            if state in taken:
+                call(**arguments.get(verb, {}))
+            else:
+                with pytest.raises(InvalidArgument, match="states"):
+                    call(**arguments.get(verb, {}))
