@@ -9,6 +9,7 @@ round, and no message or request is used twice.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -32,6 +33,18 @@ MAX_BYTES = 1_000_000
 """Bytes of messages that one round moves, with their payloads and leases."""
 FIRST_READ = 4
 """Messages to read before the demand is known."""
+
+
+class RoundCall(Enum):
+    """What a round is for.
+
+    LAST_ROUND leaves the last request unserved, to hand over to its consumer. LAST_CALL answers the
+    server's own request in any case, if only with nothing.
+    """
+
+    ROUND = "one of several"
+    LAST_ROUND = "the last of several"
+    LAST_CALL = "the server's time is over"
 
 
 class RoundReads(NamedTuple):
@@ -94,16 +107,13 @@ def serve(
     me: bytes,
     *,
     own: Sequence[Waiter] = (),
-    spare: bool = False,
-    last_call: bool = False,
+    call: RoundCall = RoundCall.ROUND,
     resume: Resume | None = None,
 ) -> Served:
     """Serve the requests that were read: those of a higher priority first, then the oldest.
 
     me: the claim of the consumer that serves; it is alive, whatever its request says.
     own: requests of its process that are not in line; they come last.
-    spare: whether to leave the last request unserved, to hand over to its consumer.
-    last_call: whether to answer the server's own request in any case, if only with nothing.
     resume: where the scan goes on that the server has begun in an earlier round.
 
     Conflicts only on the requests and messages that it uses, and as its supply does. Removes
@@ -116,7 +126,7 @@ def serve(
     waiting.sort(key=_rank)
     # Somebody must stay in line to take the lead: with nobody left, the next to join would find no
     # leader and try again.
-    spared = [waiting.pop()] if spare and waiting else []
+    spared = [waiting.pop()] if call is RoundCall.LAST_ROUND and waiting else []
     # Behind all others of their priority.
     waiting = sorted([*waiting, *own], key=_rank)
     beside = {one.claim for one in own}
@@ -126,68 +136,63 @@ def serve(
     room = max(1, sum(1 for total in demands if total <= MAX_MESSAGES))
     waiting, behind = waiting[:room], waiting[room:]
     shares = Shares([one.request for one in waiting], MAX_BYTES, scope.keys.lease_bytes)
-    offered = supply.offer(
-        tr, scope, reads.supply, shares, None if resume is None else resume.places
-    )
-    answers: dict[bytes, Sequence[Delivery]] = {}
+    places = None if resume is None else resume.places
+    offered = supply.offer(tr, scope, reads.supply, shares, places)
     if offered.closed:
-        answers = {one.claim: CLOSED for one in waiting if one.claim in ours}
-        return Served(answers, [], shares.demand, True, False, [], closed=True)
-    given: list[Grant] = []
-    unserved: list[Waiter] = []
-    returning: list[bytes] = []
-    for one, pieces in zip(waiting, shares.given, strict=True):
-        request = one.request
-        if not pieces:
-            unserved.append(one)
-            continue
-        if one.claim not in beside:
-            line.remove(tr, supply.line, one.index, one.claim)
-        # Who serves collects at once; the others may have died since they came.
-        in_line = one.claim not in ours
-        # To a consumer that died in line, a whole lease would be lost time: it gets a short one.
-        doubtful = in_line and not line.present(scope.version(tr), request)
-        given.append(Grant(one.claim, request, pieces, in_line, doubtful))
-        answers[one.claim] = []
-        if request.returns:
-            returning.append(one.claim)
-    for grant, taken in zip(given, take(tr, scope, given), strict=True):
-        if not grant.in_line:
-            answers[grant.claim] = taken
-    unserved += behind
+        told: dict[bytes, Sequence[Delivery]]
+        told = {one.claim: CLOSED for one in waiting if one.claim in ours}
+        return Served(told, [], shares.demand, True, False, [], closed=True)
+    answers = _give(tr, scope, waiting, shares, ours)
+    unserved = [one for one in waiting if one.claim not in answers]
+    served = [one for one in waiting if one.claim in answers]
+    returning = [one.claim for one in served if one.request.returns]
     exhausted = offered.exhausted
-    # Those that do not wait are answered "empty" now; the others stay until messages come.
     if exhausted:
         leaving = [
             one
-            for one in (unserved[: len(unserved) - len(behind)] if shares.refused else unserved)
-            if not one.request.waits or (last_call and one.claim == me)
+            for one in (unserved if shares.refused else [*unserved, *behind])
+            # Those that do not wait are answered "empty" now; the others stay until messages come.
+            if not one.request.waits or (call is RoundCall.LAST_CALL and one.claim == me)
         ]
         # Who came after the scan had begun may have a message in front of where it went on.
-        late = [one for one in leaving if resume and one.index > resume.since]
-        for one in leaving:
-            if one in late:
-                continue
-            if one.claim not in beside:
-                line.remove(tr, supply.line, one.index, one.claim)
-            answers[one.claim] = []
-            unserved.remove(one)
+        left = [one for one in leaving if not resume or one.index <= resume.since]
+        answers |= {one.claim: [] for one in left}
         if leaving and not shares.refused and not offered.limited:
             # "Empty" is an answer that a message in flight would make wrong. Nobody else needs this
             # conflict, which every arrival breaks.
             supply.rely_on_emptiness(tr, scope)
-        exhausted = not late
-    returning = [] if exhausted else sorted(returning, key=lambda claim: claim in ours)
+        exhausted = len(left) == len(leaving)
+        served += left
+    for one in served:
+        if one.claim not in beside:
+            line.remove(tr, supply.line, one.index, one.claim)
     return Served(
         answers,
-        unserved + spared,
+        [one for one in [*unserved, *behind] if one.claim not in answers] + spared,
         shares.demand,
         exhausted,
         more,
-        returning,
-        False,
-        offered.reached,
+        [] if exhausted else sorted(returning, key=lambda claim: claim in ours),
+        reached=offered.reached,
     )
+
+
+def _give(
+    tr: fdb.Transaction, scope: Scope, waiting: Sequence[Waiter], shares: Shares, ours: set[bytes]
+) -> dict[bytes, Sequence[Delivery]]:
+    """Lease to each what it was given; returns who has something. Those of ``ours`` have their
+    deliveries, the others collect theirs."""
+    given: list[Grant] = []
+    for one, pieces in zip(waiting, shares.given, strict=True):
+        if pieces:
+            # Who serves collects at once; the others may have died since they came.
+            in_line = one.claim not in ours
+            # To a consumer that died in line, a whole lease would be lost time: it gets a short
+            # one.
+            doubtful = in_line and not line.present(scope.version(tr), one.request)
+            given.append(Grant(one.claim, one.request, pieces, in_line, doubtful))
+    taken = zip(given, take(tr, scope, given), strict=True)
+    return {one.claim: [] if one.in_line else deliveries for one, deliveries in taken}
 
 
 def _rank(one: Waiter) -> int:

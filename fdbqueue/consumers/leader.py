@@ -12,7 +12,7 @@ waits in vain for a leader that is away takes the lead.
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import Enum, IntEnum
 
 from msgspec.structs import replace
 
@@ -47,13 +47,24 @@ class AfterRound(Enum):
     LEAVE = "leave"
 
 
+class LeaderStage(IntEnum):
+    """How far a leader has come."""
+
+    UNANSWERED = 0
+    """It waits for its own message."""
+    ANSWERED = 1
+    """Its message grows old meanwhile."""
+    DONE = 2
+    """It has led for long enough."""
+    OVERDUE = 3
+    """It has led for so long that it waits for nobody."""
+
+
 def decide(
-    *, answered: bool, done: bool, unserved: int, served: int, crowd: int, exhausted: bool
+    stage: LeaderStage, *, unserved: int, served: int, crowd: int, exhausted: bool
 ) -> AfterRound:
     """The next step of a leader.
 
-    answered: whether its own request is answered, so that its message grows old.
-    done: whether it has led for long enough.
     unserved, served: how many others this round could not serve, and could.
     crowd: how many others it has served before.
     exhausted: whether no message is left.
@@ -61,13 +72,14 @@ def decide(
     A consumer that joins while the leader leaves must try again. So a leader in a crowd lingers
     until it can hand over.
     """
-    if not answered:
+    if stage is LeaderStage.UNANSWERED:
         return AfterRound.WAIT if exhausted else AfterRound.GO_ON
-    if unserved and (done or exhausted):
+    if unserved and (stage >= LeaderStage.DONE or exhausted):
         return AfterRound.HAND_OVER
     if served or unserved:
-        return AfterRound.LEAVE if done else AfterRound.GO_ON
-    return AfterRound.LINGER if crowd >= CROWD else AfterRound.LEAVE
+        return AfterRound.LEAVE if stage >= LeaderStage.DONE else AfterRound.GO_ON
+    lingers = crowd >= CROWD and stage < LeaderStage.OVERDUE
+    return AfterRound.LINGER if lingers else AfterRound.LEAVE
 
 
 def versions_left(tr: fdb.Transaction, scope: Scope, led: bytes | None) -> int:

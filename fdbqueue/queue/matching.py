@@ -11,7 +11,6 @@ from ..consumers import promotion, wakeups, watching
 from ..consumers.registry import new_id
 from ..errors import QueueError, TransactionTooLarge
 from ..messages import agenda, settle
-from ..messages.delivery import queue_limits
 from ..messages.run import Held
 from ..schema import once
 from ..schema.consumers import ConsumerRef, Definition
@@ -20,7 +19,7 @@ from ..schema.scope import Scope, StoredMessage
 from ..store import world
 from ..store.binding import FAILURES, fdb
 from ..subscriptions import acquire
-from ..subscriptions.acquire import ScanResult
+from ..subscriptions.acquire import ScanResult, Wanted
 from ..subscriptions.cursors import MAX_SCANNED
 from ..values.selector import Selector
 from .admin.housekeeping import past_backlog
@@ -168,8 +167,7 @@ def first(
 ) -> Sequence[R]:
     """Take the first messages of a queue that a selector matches. ``ack``: as in ``take``."""
     selector = match if isinstance(match, Selector) else Selector(match)
-    wanted = Definition("", selector=selector)
-    leases = use is not acquire.remove
+    definition = Definition("", selector=selector)
 
     def find(
         tr: fdb.Transaction, strict: bool, resume: Mapping[int, bytes]
@@ -177,9 +175,7 @@ def first(
         scope = queue._scope(tr)
         # All of it: the first message to become ready may not match, while the third does.
         promotion.promote_all(tr, scope, promotion.reads(tr, scope), every=True)
-        room = 0 if scope.options.paused else queue_limits.room(tr, scope, limit, leases=leases)
-        if not room:
-            return scope, ScanResult([], True, {}), False
-        return scope, acquire.first(tr, scope, wanted, room, strict=strict, resume=resume), False
+        wanted = Wanted(limit, strict, resume, leases=use is not acquire.remove)
+        return scope, acquire.first(tr, scope, definition, wanted), False
 
     return take(queue, tr, queue._keys.once, find, use, wait=wait, ack=ack)

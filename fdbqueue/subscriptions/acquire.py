@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..messages import payloads, run, settle, time_to_live
+from ..messages.delivery import queue_limits
 from ..messages.delivery.take import Grant, take
 from ..schema.consumers import Definition, Request
 from ..schema.leases import new_claim
@@ -28,7 +29,7 @@ class ScanResult(Struct, frozen=True):
     """What a scan found, whether it saw the end of the queue, and how far it came.
 
     following: the first match that it left, if it looked for one. more: whether there is, or may
-    be, one.
+    be, one. barred: whether nothing may be taken now, whatever there is.
     """
 
     messages: list[StoredMessage]
@@ -36,6 +37,7 @@ class ScanResult(Struct, frozen=True):
     reached: Mapping[int, bytes]
     following: StoredMessage | None = None
     more: bool = False
+    barred: bool = False
 
     @property
     def empty(self) -> bool:
@@ -54,19 +56,8 @@ def enough(messages: Sequence[StoredMessage], limit: int) -> bool:
     return len(messages) == limit or chunks >= MAX_SCANNED_BYTES
 
 
-def first(
-    tr: fdb.Transaction,
-    scope: Scope,
-    definition: Definition,
-    limit: int,
-    *,
-    strict: bool = True,
-    resume: Mapping[int, bytes] | None = None,
-    admits: Callable[[StoredMessage], bool] = lambda _: True,
-    apart: bool = True,
-    looks_on: bool = False,
-) -> ScanResult:
-    """The first matching messages, each read with a conflict, and not yet removed.
+class Wanted(Struct, frozen=True):
+    """How many messages to look for, and how.
 
     strict: conflict with the arrival of a more urgent message, and of any if fewer than ``limit``
         match. Otherwise the order, and the end, are those at the start of the transaction.
@@ -76,6 +67,21 @@ def first(
     apart: whether a message that is to be delivered alone is the only one; otherwise ``admits``
         sees to it.
     looks_on: whether to look for the match behind those taken, at snapshot isolation.
+    leases: whether they are to be leased; then the queue's limit of messages in flight holds, too.
+    """
+
+    limit: int
+    strict: bool = True
+    resume: Mapping[int, bytes] | None = None
+    admits: Callable[[StoredMessage], bool] = lambda _: True
+    apart: bool = True
+    looks_on: bool = False
+    leases: bool = True
+
+
+def first(tr: fdb.Transaction, scope: Scope, definition: Definition, wanted: Wanted) -> ScanResult:
+    """The first matching messages, each read with a conflict, and not yet removed. None of a paused
+    queue, and no more than may be in flight.
 
     Moves the cursor behind messages that do not match, if there are enough of them. If the selector
     reads the age, the cursor stays, since a message may match later; each call then reads all
@@ -85,9 +91,14 @@ def first(
     them as a round trip brings. Conflicts with
     others that take one of the messages, add one before the last of its level, or move the cursor.
     """
+    limit = 0 if scope.options.paused else wanted.limit
+    if limit:
+        limit = queue_limits.room(tr, scope, limit, leases=wanted.leases)
+    if not limit and wanted.limit:
+        return ScanResult([], True, {}, barred=True)
     moves = bool(definition.name) and not definition.timed
     # A cursor that is stored says itself where to go on; ``resume`` is for those without.
-    messages = CursorScan(tr, scope, definition.name, limit, None if moves else resume)
+    messages = CursorScan(tr, scope, definition.name, limit, None if moves else wanted.resume)
     now_ms = scope.now_ms(tr)
     taken: list[StoredMessage] = []
     skipped: Counter[int] = Counter()
@@ -102,8 +113,8 @@ def first(
             run.watch(tr, [message])
             expired.append(message)
         elif definition.matches(message.envelope.properties(message.position), now_ms):
-            alone = apart and bool(message.envelope.alone)
-            if (alone and taken) or not admits(message):
+            alone = wanted.apart and bool(message.envelope.alone)
+            if (alone and taken) or not wanted.admits(message):
                 messages.leave(message)
                 following = message
                 break
@@ -125,9 +136,9 @@ def first(
                 messages.move(level)
     # A subscription that closes itself claims that nothing is left: an arrival meanwhile makes that
     # wrong.
-    if strict or (definition.auto_close and found.empty):
+    if wanted.strict or (definition.auto_close and found.empty):
         messages.rely_on_ends()
-    if full and looks_on:
+    if full and wanted.looks_on:
         messages.glance()
         following = next((each for each in rest if _wanted(definition, each, now_ms)), None)
         return replace(found, following=following, more=following is not None or not messages.ended)

@@ -11,6 +11,7 @@ import pytest
 import tenacity
 
 from fdbqueue import Delivery, Depth, NewMessage, Queue, State, Then
+from fdbqueue.consumers.leader import LeaderStage
 from fdbqueue.consumers.receiving import waiting as standing
 from fdbqueue.errors import InvalidArgument, InvalidInput, InvalidOptions, LeaseLost, QueueNotFound
 from fdbqueue.messages import history
@@ -414,7 +415,7 @@ def test_a_queue_whose_last_waiter_was_killed_deletes_itself(
     assert leader.leads
     assert not other.leads
     tr = db.create_transaction()
-    standing._Waiter(db, queue._access, leader, None)._round(tr, answered=False, done=False)
+    standing._Waiter(db, queue._access, leader, None)._round(tr, LeaderStage.UNANSWERED)
     tr.commit().wait()
     assert not queue.admin.sweep(db).deleted, "it may live"
     clock.seconds += 60

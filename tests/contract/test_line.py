@@ -11,6 +11,7 @@ import pytest
 
 from fdbqueue import Delivery, Depth, Queue, Ticket
 from fdbqueue.consumers import fulfilment, line
+from fdbqueue.consumers.leader import LeaderStage
 from fdbqueue.consumers.receiving import returning_leader, waiting
 from fdbqueue.errors import InvalidArgument, LeaseLost
 from fdbqueue.schema.consumers import Request
@@ -178,7 +179,7 @@ def test_requests_conflict_neither_with_each_other_nor_with_enqueues_nor_with_a_
         queue.enqueue(tr, b"x")
     round_ = db.create_transaction()
     waiter = waiting._Waiter(db, queue._access, leader, None)
-    waiter._round(round_, answered=False, done=False)
+    waiter._round(round_, LeaderStage.UNANSWERED)
     for tr in open_transactions[:3]:
         tr.commit().wait()
     round_.commit().wait()

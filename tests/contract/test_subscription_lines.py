@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from fdbqueue import Credit, Delivery, NewMessage, Queue, Ticket
 from fdbqueue.consumers import line, receiving
+from fdbqueue.consumers.leader import LeaderStage
 from fdbqueue.consumers.receiving import waiting
 from fdbqueue.errors import Held, LeaseLost, NotFound
 from fdbqueue.queue.subscription import Subscription
@@ -122,7 +123,7 @@ def test_a_selector_that_reads_the_age_comes_to_the_end_and_to_what_came_meanwhi
     put(db, queue, *(f"us{n}" for n in range(25)))
     early = ask(db, old, waits=False)
     waiter = waiting._Waiter(db, old._access, early, None)
-    half = waiter._run(lambda tr: waiter._round(tr, answered=False, done=False), lambda _: False)
+    half = waiter._run(lambda tr: waiter._round(tr, LeaderStage.UNANSWERED), lambda _: False)
     waiter.resume = half.resume
     assert half.resume is not None
     # When an urgent match comes
@@ -144,14 +145,12 @@ def test_who_asks_during_a_scan_is_not_told_its_end(
     early = ask(db, old, waits=False)
     waiter = waiting._Waiter(db, old._access, early, None)
     for _ in range(2):
-        half = waiter._run(
-            lambda tr: waiter._round(tr, answered=False, done=False), lambda _: False
-        )
+        half = waiter._run(lambda tr: waiter._round(tr, LeaderStage.UNANSWERED), lambda _: False)
         waiter.resume = half.resume
     # When the match returns, and another consumer asks
     queue.release(db, held)
     late = ask(db, old, waits=False)
-    last = waiter._run(lambda tr: waiter._round(tr, answered=False, done=False), lambda _: False)
+    last = waiter._run(lambda tr: waiter._round(tr, LeaderStage.UNANSWERED), lambda _: False)
     # Then the end of the scan is an answer only for the request that was there when it began
     assert last.answer == []
     assert last.resume is None
@@ -227,13 +226,13 @@ def test_a_message_in_hand_stays_when_the_subscription_goes_while_its_consumer_l
     play = waiting._Waiter._round
 
     def remove_then_play(
-        self: waiting._Waiter, tr: fdb.Transaction, *, answered: bool, **terms: bool
+        self: waiting._Waiter, tr: fdb.Transaction, stage: LeaderStage
     ) -> waiting._Round:
-        if answered:
+        if stage:
             with_other = Queue(queue.name, queue._root, clock=queue._clock)
             if any(one.name == "europe" for one in with_other.subscriptions.list(db)):
                 with_other.subscriptions.remove(db, "europe")
-        return play(self, tr, answered=answered, **terms)
+        return play(self, tr, stage)
 
     monkeypatch.setattr(waiting._Waiter, "_round", remove_then_play)
     found = europe.receive_many(db, 1)

@@ -4,29 +4,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fdbqueue.consumers.leader import AfterRound, decide
+from fdbqueue.consumers.leader import AfterRound, LeaderStage, decide
+
+UNANSWERED, ANSWERED, DONE, OVERDUE = LeaderStage
 
 
 @pytest.mark.parametrize(
-    ("answered", "done", "unserved", "served", "crowd", "exhausted", "step"),
+    ("stage", "unserved", "served", "crowd", "exhausted", "step"),
     [
-        (False, False, 0, 0, 0, True, AfterRound.WAIT),
-        (False, False, 3, 2, 0, True, AfterRound.WAIT),
-        (False, False, 3, 100, 0, False, AfterRound.GO_ON),
-        (True, False, 0, 5, 0, False, AfterRound.GO_ON),
-        (True, False, 2, 5, 0, False, AfterRound.GO_ON),
-        (True, False, 2, 5, 0, True, AfterRound.HAND_OVER),
-        (True, True, 1, 5, 0, False, AfterRound.HAND_OVER),
-        (True, True, 0, 5, 0, False, AfterRound.LEAVE),
-        (True, False, 0, 0, 0, False, AfterRound.LEAVE),
-        (True, False, 0, 0, 0, True, AfterRound.LEAVE),
-        (True, False, 0, 0, 9, False, AfterRound.LINGER),
-        (True, True, 0, 0, 9, False, AfterRound.LINGER),
+        (UNANSWERED, 0, 0, 0, True, AfterRound.WAIT),
+        (UNANSWERED, 3, 2, 0, True, AfterRound.WAIT),
+        (UNANSWERED, 3, 100, 0, False, AfterRound.GO_ON),
+        (ANSWERED, 0, 5, 0, False, AfterRound.GO_ON),
+        (ANSWERED, 2, 5, 0, False, AfterRound.GO_ON),
+        (ANSWERED, 2, 5, 0, True, AfterRound.HAND_OVER),
+        (DONE, 1, 5, 0, False, AfterRound.HAND_OVER),
+        (DONE, 0, 5, 0, False, AfterRound.LEAVE),
+        (ANSWERED, 0, 0, 0, False, AfterRound.LEAVE),
+        (ANSWERED, 0, 0, 0, True, AfterRound.LEAVE),
+        (ANSWERED, 0, 0, 9, False, AfterRound.LINGER),
+        (DONE, 0, 0, 9, False, AfterRound.LINGER),
+        (OVERDUE, 0, 0, 9, False, AfterRound.LEAVE),
+        (OVERDUE, 1, 0, 9, False, AfterRound.HAND_OVER),
     ],
 )
 def test_what_a_leader_does_next(
-    answered: bool,
-    done: bool,
+    stage: LeaderStage,
     unserved: int,
     served: int,
     crowd: int,
@@ -34,8 +37,7 @@ def test_what_a_leader_does_next(
     step: AfterRound,
 ) -> None:
     assert step is decide(
-        answered=answered,
-        done=done,
+        stage,
         unserved=unserved,
         served=served,
         crowd=crowd,
@@ -44,19 +46,17 @@ def test_what_a_leader_does_next(
 
 
 @given(
-    st.booleans(),
-    st.booleans(),
+    st.sampled_from(LeaderStage),
     st.integers(0, 5),
     st.integers(0, 5),
     st.integers(0, 5),
     st.booleans(),
 )
 def test_a_leader_never_leaves_others_behind_without_one(
-    answered: bool, done: bool, unserved: int, served: int, crowd: int, exhausted: bool
+    stage: LeaderStage, unserved: int, served: int, crowd: int, exhausted: bool
 ) -> None:
     step = decide(
-        answered=answered,
-        done=done,
+        stage,
         unserved=unserved,
         served=served,
         crowd=crowd,
@@ -64,6 +64,4 @@ def test_a_leader_never_leaves_others_behind_without_one(
     )
     assert not (step is AfterRound.LEAVE and unserved)
     assert not (step is AfterRound.HAND_OVER and not unserved)
-    assert not (step is AfterRound.WAIT and answered), (
-        "it does not wait with a message in its hands"
-    )
+    assert not (step is AfterRound.WAIT and stage), "it does not wait with a message in its hands"

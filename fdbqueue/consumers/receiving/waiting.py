@@ -23,8 +23,8 @@ from ...store import tasks, world
 from ...store.binding import FAILURES, fdb
 from ...values.model import Delivery
 from .. import fulfilment, leader, line, promotion, registry, wakeups, watching
-from ..fulfilment import Resume
-from ..leader import AfterRound
+from ..fulfilment import Resume, RoundCall
+from ..leader import AfterRound, LeaderStage
 from ..line import Ticket
 from ..supply import CLOSED
 from .access import Access, Outcome
@@ -272,14 +272,10 @@ class _Waiter:
         answer: Sequence[Delivery] | None = None
         rounds, answered_at = 0, 0.0
         while True:
-            waits = 0.0 if answer is None else world.monotonic() - answered_at
-            done = answer is not None and (rounds >= MAX_ROUNDS or waits >= LEAD_SECONDS)
-            overdue = waits >= 2 * LEAD_SECONDS
+            waits = None if answer is None else world.monotonic() - answered_at
+            body = partial(self._round, stage=_stage(waits, rounds))
             try:
-                played = self._run(
-                    partial(self._round, answered=answer is not None, done=done, overdue=overdue),
-                    wrote=lambda played: played.wrote,
-                )
+                played = self._run(body, wrote=lambda played: played.wrote)
             except QueueError:
                 if not answer:
                     raise
@@ -323,9 +319,7 @@ class _Waiter:
         line.keep_alive(tr, scope, self.line, self.ticket, Request.unpack(request.value))
         return registry.keep_alive(tr, scope, _listed(self.access, self.ticket))
 
-    def _round(
-        self, tr: fdb.Transaction, *, answered: bool, done: bool, overdue: bool = False
-    ) -> _Round:
+    def _round(self, tr: fdb.Transaction, stage: LeaderStage) -> _Round:
         scope, supply, me = self.access.scope(tr), self.supply, self.ticket.claim
         leads, led = tr.get(self.line.leader), tr.snapshot.get(self.line.led)
         issued = fulfilment.reads(tr, supply, self.expected)
@@ -337,27 +331,32 @@ class _Waiter:
             return _Round(AfterRound.LEAVE)
         if promotion.promote_all(tr, scope, due, every=bool(supply.subscription)).changed:
             issued = fulfilment.reads(tr, supply, self.expected)
-        served = fulfilment.serve(tr, scope, supply, issued, me, spare=done, resume=self.resume)
+        call = RoundCall.LAST_ROUND if stage >= LeaderStage.DONE else RoundCall.ROUND
+        served = fulfilment.serve(tr, scope, supply, issued, me, call=call, resume=self.resume)
         answer, dead = served.answers.get(me), False
         if served.closed:
-            if answer is None and not answered:
+            if answer is None and stage is LeaderStage.UNANSWERED:
                 answer = line.status(tr, scope, self.line, self.ticket).held or CLOSED
             if self.listed:
                 self._withdraw(tr)
             return _Round(AfterRound.LEAVE, answer, wrote=True)
         others = [one for one in served.unserved if one.claim != me]
         mine = next((one for one in served.unserved if one.claim == me), None)
-        # Its request is neither answered in this round nor in line: another leader has answered it,
-        # or taken its consumer for dead.
-        if not answered and answer is None and mine is None and not served.more:
-            answer = line.status(tr, scope, self.line, self.ticket).held or None
-            dead = not answer
+        if stage is LeaderStage.UNANSWERED:
+            # Its request is neither answered in this round nor in line: another leader has answered
+            # it, or taken its consumer for dead.
+            if answer is None and mine is None and not served.more:
+                answer = line.status(tr, scope, self.line, self.ticket).held or None
+                dead = not answer
+            if answer is not None or dead:
+                stage = LeaderStage.ANSWERED
+        if stage is LeaderStage.ANSWERED and (dead or served.returning):
+            stage = LeaderStage.DONE
         step = leader.decide(
-            answered=answered or answer is not None or dead,
-            done=done or dead or bool(served.returning),
+            stage,
             unserved=len(others),
             served=len(served.answers),
-            crowd=0 if overdue else self.crowd,
+            crowd=self.crowd,
             exhausted=served.exhausted,
         )
         signal, patience = None, LOOK_SECONDS
@@ -369,12 +368,7 @@ class _Waiter:
             if mine is not None:
                 line.keep_alive(tr, scope, self.line, self.ticket, mine.request)
             if step is AfterRound.WAIT:
-                # The leader sleeps for the line, so it has waited as long as the first request.
-                first = min((one.index for one in served.unserved), default=self.ticket.index)
-                registry.evict_waiters(tr, scope)
-                signal = wakeups.register(tr, scope, _listed(self.access, self.ticket), since=first)
-                following = agenda.next_seconds(tr, scope, agenda.coming(tr, scope))
-                patience = LOOK_SECONDS if following is None else min(following, LOOK_SECONDS)
+                signal, patience = self._go_to_sleep(tr, scope, served)
         return _Round(
             step,
             answer,
@@ -387,6 +381,17 @@ class _Waiter:
             away=step is AfterRound.LEAVE and served.returning[-1:] == [me],
             resume=self._resumes(tr, scope, served),
         )
+
+    def _go_to_sleep(
+        self, tr: fdb.Transaction, scope: Scope, served: fulfilment.Served
+    ) -> tuple[watching.Signal, float]:
+        """What to wait for, and for how many seconds at most, until there may be messages."""
+        # The leader sleeps for the line, so it has waited as long as the first request.
+        first = min((one.index for one in served.unserved), default=self.ticket.index)
+        registry.evict_waiters(tr, scope)
+        signal = wakeups.register(tr, scope, _listed(self.access, self.ticket), since=first)
+        following = agenda.next_seconds(tr, scope, agenda.coming(tr, scope))
+        return signal, LOOK_SECONDS if following is None else min(following, LOOK_SECONDS)
 
     def _resumes(
         self, tr: fdb.Transaction, scope: Scope, served: fulfilment.Served
@@ -427,9 +432,8 @@ class _Waiter:
                     raise _TakenForDead
             unserved = [] if found is CLOSED else fulfilment.others(tr, scope, supply, issued, me)
         else:
-            served = fulfilment.serve(
-                tr, scope, supply, issued, me, last_call=True, resume=self.resume
-            )
+            call = RoundCall.LAST_CALL
+            served = fulfilment.serve(tr, scope, supply, issued, me, call=call, resume=self.resume)
             found = served.answers.get(me)
             unserved = [one for one in served.unserved if one.claim != me]
             resume = self._resumes(tr, scope, served)
@@ -442,6 +446,17 @@ class _Waiter:
 
     def _run(self, body: Callable[[fdb.Transaction], R], wrote: Callable[[R], bool]) -> R:
         return once.run(self.db, self.access.once, body, wrote=wrote)
+
+
+def _stage(waits: float | None, rounds: int) -> LeaderStage:
+    """How far a leader has come: for how many seconds its message has waited for it, if it has one,
+    and how many rounds it has led since."""
+    if waits is None:
+        return LeaderStage.UNANSWERED
+    if waits >= 2 * LEAD_SECONDS:
+        return LeaderStage.OVERDUE
+    done = rounds >= MAX_ROUNDS or waits >= LEAD_SECONDS
+    return LeaderStage.DONE if done else LeaderStage.ANSWERED
 
 
 def _answered(last: tuple[Sequence[Delivery] | None, Resume | None]) -> bool:

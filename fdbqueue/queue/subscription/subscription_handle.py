@@ -19,7 +19,7 @@ from ...schema.scope import Scope, StoredMessage
 from ...store import world
 from ...store.binding import fdb
 from ...subscriptions import acquire, creation, cursors, exclusive
-from ...subscriptions.acquire import ScanResult
+from ...subscriptions.acquire import ScanResult, Wanted
 from ...subscriptions.start_position import StartPosition
 from ...values.content import check_count
 from ...values.durations import Seconds
@@ -172,14 +172,8 @@ class Subscription:
     ) -> tuple[Sequence[Delivery], ScanResult, bool]:
         """Lease what a registered consumer asks for, and look for the match behind that. Returns
         also whether the subscription has closed itself."""
-        scope, found, closed = self._find(
-            tr,
-            strict,
-            resume,
-            limit=request.max_messages,
-            admits=admits,
-            looks_on=True,
-        )
+        wanted = Wanted(request.max_messages, strict, resume, admits, looks_on=True)
+        scope, found, closed = self._find(tr, wanted)
         taken = acquire.grant(tr, scope, found.messages, request=request)
         return taken, found, closed
 
@@ -291,37 +285,21 @@ class Subscription:
         use: Use[R],
         ack: Sequence[Held] = (),
     ) -> Sequence[R]:
-        leases = use is not acquire.remove
-        find = partial(self._find, mode=mode, limit=limit, leases=leases)
+        def find(
+            tr: fdb.Transaction, strict: bool, resume: Mapping[int, bytes]
+        ) -> tuple[Scope, ScanResult, bool]:
+            leases = use is not acquire.remove
+            return self._find(tr, Wanted(limit, strict, resume, leases=leases), mode)
+
         waiter = ConsumerRef(new_id(self._consumer), subscription=self.name)
         return take(self._queue, tr, self._once, find, use, wait=wait, waiter=waiter, ack=ack)
 
     def _find(
-        self,
-        tr: fdb.Transaction,
-        strict: bool,
-        resume: Mapping[int, bytes],
-        *,
-        limit: int,
-        mode: Mode = Mode.ACQUIRE,
-        admits: Callable[[StoredMessage], bool] = lambda _: True,
-        looks_on: bool = False,
-        leases: bool = True,
+        self, tr: fdb.Transaction, wanted: Wanted, mode: Mode = Mode.ACQUIRE
     ) -> tuple[Scope, ScanResult, bool]:
-        """One transaction of a call; arguments as in ``SubscriptionSupply.first``."""
+        """One transaction of a call."""
         scope = self._queue._scope(tr)
         self._known(tr, scope)
         self._supply.enter(tr, scope, mode)
         promotion.promote_all(tr, scope, promotion.reads(tr, scope), every=True)
-        found, closed = self._supply.first(
-            tr,
-            scope,
-            limit,
-            mode=mode,
-            strict=strict,
-            resume=resume,
-            admits=admits,
-            looks_on=looks_on,
-            leases=leases,
-        )
-        return scope, found, closed
+        return scope, *self._supply.first(tr, scope, wanted, mode)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from ...consumers import promotion, wakeups
 from ...consumers.supply import CLOSED, Offered, take_shares
@@ -11,10 +11,10 @@ from ...messages.delivery import queue_limits, scan
 from ...messages.delivery.shares import Shares
 from ...schema.consumers import Definition, Mode, Request
 from ...schema.keys import QueueKeys
-from ...schema.scope import Scope, StoredMessage
+from ...schema.scope import Scope
 from ...store.binding import fdb
 from ...subscriptions import acquire, browse, creation, exclusive
-from ...subscriptions.acquire import ScanResult
+from ...subscriptions.acquire import ScanResult, Wanted
 from ...values.model import Delivery
 
 
@@ -62,15 +62,8 @@ class SubscriptionSupply:
         resume: Mapping[int, bytes] | None,
     ) -> Offered:
         """Offer the first matching messages; moves the cursors as ``acquire.first`` does."""
-        found, closed = self.first(
-            tr,
-            scope,
-            shares.demand,
-            strict=False,
-            resume=resume,
-            admits=shares.offer_message,
-            apart=False,
-        )
+        wanted = Wanted(shares.demand, False, resume, shares.offer_message, apart=False)
+        found, closed = self.first(tr, scope, wanted)
         reached = found.reached if self.known(scope).timed and found.unfinished else None
         given = shares.count
         limited = given < shares.demand and queue_limits.room(tr, scope, given + 1) <= given
@@ -92,12 +85,8 @@ class SubscriptionSupply:
         if due is not None:
             promotion.promote_all(tr, scope, due, every=True)
         shares = Shares(requests, scan.BATCH_BYTES, scope.keys.lease_bytes)
-        found, closed = self.first(
-            *(tr, scope, shares.demand),
-            strict=strict,
-            admits=shares.offer_message,
-            apart=False,
-        )
+        wanted = Wanted(shares.demand, strict, admits=shares.offer_message, apart=False)
+        found, closed = self.first(tr, scope, wanted)
         if closed:
             return [CLOSED for _ in requests]
         ended = found.ended or shares.refused
@@ -112,47 +101,16 @@ class SubscriptionSupply:
         must not make it fail."""
 
     def first(
-        self,
-        tr: fdb.Transaction,
-        scope: Scope,
-        limit: int,
-        *,
-        mode: Mode = Mode.ACQUIRE,
-        strict: bool = True,
-        resume: Mapping[int, bytes] | None = None,
-        admits: Callable[[StoredMessage], bool] = lambda _: True,
-        apart: bool = True,
-        looks_on: bool = False,
-        leases: bool = True,
+        self, tr: fdb.Transaction, scope: Scope, wanted: Wanted, mode: Mode = Mode.ACQUIRE
     ) -> tuple[ScanResult, bool]:
         """The first matching messages, and whether the subscription has closed itself for want of
-        any; arguments as in ``acquire.first``. A paused queue has none.
-
-        leases: whether they are to be leased, if they are taken; then the queue's limit of messages
-            in flight holds, too.
-        """
+        any."""
         definition = self.known(scope)
-        if scope.options.paused and mode is Mode.ACQUIRE:
-            return ScanResult([], True, {}), False
-        if mode is Mode.ACQUIRE and limit:
-            limit = queue_limits.room(tr, scope, limit, leases=leases)
-            if not limit:
-                return ScanResult([], True, {}), False
         if mode is Mode.BROWSE:
-            found = browse.advance(tr, scope, definition, limit)
+            found = browse.advance(tr, scope, definition, wanted.limit)
         else:
-            found = acquire.first(
-                tr,
-                scope,
-                definition,
-                limit,
-                strict=strict,
-                resume=resume,
-                admits=admits,
-                apart=apart,
-                looks_on=looks_on,
-            )
-        closed = found.empty and definition.auto_close and limit > 0
+            found = acquire.first(tr, scope, definition, wanted)
+        closed = found.empty and not found.barred and definition.auto_close and wanted.limit > 0
         if closed:
             self.drop(tr, scope)
         return found, closed
