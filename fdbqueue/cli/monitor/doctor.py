@@ -132,6 +132,9 @@ def _store(db: fdbqueue.fdb.Database, full: bool) -> Iterator[Finding]:
     try:
         measured = status.measure(db)
         yield diagnosis.latency(measured.commit_ms, measured.begin_ms)
+        ahead = status.skew(db)
+        if ahead is not None:
+            yield diagnosis.skew(ahead)
     except (*FAILURES, StoreError) as error:
         yield diagnosis.commits(str(error), context.full(error) is not None)
     if DEFAULT.engine is Engine.EMBEDDED:
@@ -141,9 +144,6 @@ def _store(db: fdbqueue.fdb.Database, full: bool) -> Iterator[Finding]:
         yield diagnosis.durability(os.environ.get("FDBQUEUE_SYNCHRONOUS") or "full")
         return
     yield from diagnosis.cluster(cluster_status(db))
-    ahead = status.skew(db)
-    if ahead is not None:
-        yield diagnosis.skew(ahead)
     if full:
         yield _pace(db)
 
