@@ -85,10 +85,6 @@ Limit = Annotated[
     int | None,
     Option("--max", metavar="N", min=1, help="Show at most N; a note tells you if there are more."),
 ]
-After = Annotated[
-    str | None,
-    Option(metavar="ID", help="Continue after this one, the last of the previous listing."),
-]
 Match = Annotated[
     str | None,
     Option(

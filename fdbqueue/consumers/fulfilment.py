@@ -86,10 +86,6 @@ class Served(Struct, frozen=True):
     reached: Mapping[int, bytes] | None = None
 
 
-NOTHING = Served({}, [], 0, False, False, [])
-"""What a round did that was not made."""
-
-
 def reads(tr: fdb.Transaction, supply: Supply, expected: int = 0) -> RoundReads:
     """Issue snapshot reads of the first requests, and of as many messages as they are expected to
     demand."""

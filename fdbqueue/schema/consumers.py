@@ -219,6 +219,7 @@ class SubscriptionIndex:
                 continue
             tests = self._others
             if one.selector.equalities:
+                # One is enough to find it by; the test still asks for all of it.
                 header, kind, value = one.selector.equalities[0]
                 tests = self._by_header.setdefault(header, {}).setdefault((kind, value), [])
             tests.append((one.name, one.selector.test))
@@ -236,6 +237,7 @@ class SubscriptionIndex:
             return found
         tests = self._tests(messages, found)
         for message, name, test in islice(tests, MAX_TESTS):
+            # None is unknown, as in SQL, and no match.
             if test(message, now_ms) is True:
                 found.add(name)
         return found if next(tests, None) is None else set(self.names)
@@ -247,6 +249,7 @@ class SubscriptionIndex:
         for message in messages:
             for header, value in message.headers.items():
                 values = self._by_header.get(header)
+                # With the type: True equals 1 in Python, but not in a selector.
                 for name, test in values.get((type_of(value), value), ()) if values else ():
                     if name not in found:
                         yield message, name, test

@@ -103,6 +103,7 @@ class Single(Kind):
     def __get__(self, keys: KeyTable | None, owner: type[KeyTable]) -> Self | bytes:
         if keys is None:
             return self
+        # The next access finds it there, and does not come here.
         key = keys.__dict__[self.attribute] = keys.prefix + self._packed
         return key
 
@@ -123,6 +124,8 @@ class KindKeys(Kind, Generic[*Ts]):
 
     def __set_name__(self, owner: type[KeyTable], attribute: str) -> None:
         super().__set_name__(owner, attribute)
+        # `KindKeys[int, str](…)` gets this only after `__init__`; names are set later still, when
+        # the class is whole.
         hints = getattr(self, "__orig_class__", None) or type(self).__orig_bases__[0]  # type: ignore[attr-defined]
         self.parts = tuple(map(_part, get_args(hints)))
         self._negative = any(name[0] == "-" for name, _ in self.parts)
@@ -133,6 +136,7 @@ class KindKeys(Kind, Generic[*Ts]):
             return self
         bound = copy(self)
         bound.prefix = keys.prefix + pack_int(self.number)
+        # No element of a tuple begins with this byte.
         bound.end = bound.prefix + b"\xff"
         bound.first = fdb.KeySelector.first_greater_or_equal(bound.prefix)
         bound.last = fdb.KeySelector.first_greater_or_equal(bound.end)
@@ -144,6 +148,7 @@ class KindKeys(Kind, Generic[*Ts]):
         every: tuple[Any, ...] = elements
         packed = self.prefix
         try:
+            # There may be fewer elements than packers: `begin` has the first ones only.
             for pack, element in zip(self._packers, every):  # noqa: B905 (a keyword is slow)
                 packed += pack(element)
         except (OverflowError, IndexError):  # an integer that only the bindings can pack

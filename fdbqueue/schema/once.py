@@ -86,8 +86,7 @@ def on_retry(listener: Callable[[int], object]) -> None:
 class TransactionAttempt(Struct, eq=False):
     """One attempt at a transaction.
 
-    version: its read version; 0 until ``version`` reads it. asked: that read, if it was issued.
-    retries: how often the transaction was
+    version: its read version; 0 until ``version`` reads it. retries: how often the transaction was
     retried. before: how many versions have passed since the previous attempt, 0 if unknown. taken:
     the READY keys that it has removed. given: the last index that it allocated, by the level's TAIL
     key. let_out_rows, let_out_bytes: how much it may still let out of what waits. ours: whether an
@@ -101,7 +100,6 @@ class TransactionAttempt(Struct, eq=False):
     previous: int = 0
     ours: bool = False
     brief: bool = False
-    asked: fdb.Future[int] | None = None
     taken: set[bytes] = field(default_factory=set)
     given: dict[bytes, int] = field(default_factory=dict)
     let_out_rows: int = LET_OUT_ROWS
@@ -216,15 +214,8 @@ def version(tr: fdb.Transaction) -> int:
     if known is None or not known.ours:
         known = attempt(tr)
     if not known.version:
-        known.version = int((known.asked or tr.get_read_version()).wait())
+        known.version = int(tr.get_read_version().wait())
     return known.version
-
-
-def ask_version(tr: fdb.Transaction) -> None:
-    """Issue the read of the version, so that ``version`` does not wait after any other read."""
-    known: TransactionAttempt | None = tr.__dict__.get(_KNOWN)
-    if known is not None and known.ours:
-        known.asked = tr.get_read_version()
 
 
 class Witness(NamedTuple):

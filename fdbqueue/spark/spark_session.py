@@ -31,6 +31,7 @@ _FAST_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _CONFIG = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    # Else Spark asks for this machine's name, which the network of a laptop may not resolve.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.session.timeZone": "UTC",
@@ -107,6 +108,7 @@ def register(spark: SparkSession) -> None:
         ) from None
     with _starting:
         spark.dataSource.register(FdbQueueSource.known_to(spark))
+        # What makes a session the active one: there is no call for that alone.
         spark.createDataFrame([], "activates STRING")
 
 
@@ -122,6 +124,7 @@ def check_java() -> str:
     if java is None:
         raise _no_java("there is none on the PATH")
     try:
+        # It is written to stderr, by every Java.
         text = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr
     except (OSError, subprocess.CalledProcessError):
         raise _no_java(f"{java} does not run") from None

@@ -115,6 +115,7 @@ def _verify(queue: SharedQueue) -> None:
         raise
     except (StoreError, QueueNotFound) as error:
         raise StoreNotShared(host=host, problem=str(error)) from None
+    # Versions of one cluster never go back: a lower one is another cluster's.
     if version < queue.version or identity != queue.identity:
         raise StoreNotShared(
             host=host,

@@ -158,6 +158,7 @@ class Connection:
         finally:
             if asking.cancel is not None:
                 asking.cancel()
+        # The cancelled task still runs its `finally`; until then the loop must not be closed.
         if asking.cancel is not None:
             asking.ended.wait(self.timeout)
 
@@ -170,11 +171,14 @@ class Connection:
                 self._answered_at = now
             silent = now - self._answered_at
             before, state = None, self.state
+            # Twice after a long silence, so that listeners hear SUSPENDED before LOST.
             while state is not before:
                 before, state = state, next_state(state, answered, silent, self.lost_after)
                 if state is not before:
                     self.state, self.since = state, now
                     log.warning("the connection to the store is %s", state.value)
+                    # Only noted here: a listener that calls back, or is slow, must not hold the
+                    # lock.
                     self._news.extend((listener, state) for listener in self._listeners)
         self._tell()
         return state
@@ -186,7 +190,11 @@ class Connection:
                 self.check()
                 # Where it may be cut off, it asks more often.
                 most = math.inf if self.usable else INTERVAL_SECONDS
+                # Two thirds: a request takes at most another third, so LOST is told in time at any
+                # interval.
                 self._ask.wait(min(self.interval, self.lost_after * 2 / 3, most))
+                # A `suspect` that still sets the old one is answered all the same: the next request
+                # follows at once.
                 self._ask = tasks.Event()
         finally:
             asking.ended.set()
@@ -194,8 +202,11 @@ class Connection:
     def _answers(self) -> bool:
         try:
             tr = client.begin(self.db)
+            # Three unanswered requests fit into the time until LOST, so that one slow answer is not
+            # the end.
             seconds = min(self.timeout, self.lost_after / 3)
             tr.options.set_timeout(max(1, int(seconds * 1000)))
+            # The cheapest read there is: the cluster sends this key along with the read version.
             tr.get(METADATA_VERSION).wait()
         except FAILURES as error:
             log.debug("the store does not answer: %s", error)
@@ -204,9 +215,12 @@ class Connection:
 
     def _tell(self) -> None:
         """Tell the news, unless another thread or task does: it tells what comes meanwhile, too."""
+        # Nobody waits here: a listener may call `check` itself. The loop looks again after the
+        # release, so no news is left by one who comes while another is leaving.
         while self._news and self._telling.acquire(blocking=False):
             told = _teller.set(self)
             try:
+                # Another thread may have told the last of them before the lock was taken.
                 listener, state = self._news.popleft() if self._news else (None, self.state)
                 if listener is not None and listener in self._listeners:
                     listener(state)

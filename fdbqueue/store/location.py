@@ -79,6 +79,7 @@ def locate(name: str | os.PathLike[str]) -> Store:
     try:
         head = embedded.first_bytes(path, 4096)
     except FileNotFoundError:
+        # A new embedded store would hide that the path is misspelt.
         if path.endswith(".cluster"):
             raise StoreNotFound(store=path, problem="a cluster file must exist") from None
         return Store(Engine.EMBEDDED, path)
@@ -108,6 +109,8 @@ def choose() -> Store:
     if named:
         return locate(named)
     cluster_file = os.environ.get("FDB_CLUSTER_FILE")
+    # Also a link to nowhere: it was meant as a cluster file, so an embedded store is not what is
+    # wanted.
     if cluster_file or os.path.lexists(default_cluster_file()):
         _check_cluster_file(cluster_file or default_cluster_file())
         return Store(Engine.FOUNDATIONDB, cluster_file)

@@ -56,6 +56,7 @@ class Position(Struct, frozen=True, order=True, array_like=True, gc=False):
         try:
             level, index, random = message_id.split("-")
             position = cls(int(level, 16), int(index, 16), bytes.fromhex(random))
+            # `int` and `fromhex` also take spaces, signs and capitals: a message has one id.
             if position.to_id() == message_id:
                 return position
         except (ValueError, AttributeError, TypeError):
@@ -154,6 +155,7 @@ class Enqueued(list[str]):
         self.group = group
 
     def __reduce__(self) -> tuple[type[Enqueued], tuple[list[str], int, str]]:
+        # A list pickles without what its `__init__` needs.
         return Enqueued, (list(self), self.new, self.group)
 
 

@@ -197,6 +197,8 @@ class QueueOptions:
             value = getattr(self, option)
             if value is not None or option not in OR_NONE:
                 object.__setattr__(self, option, check_seconds(option, value, least, most))
+        # In the form in which it is stored, so that equal options are equal, however they were
+        # written.
         object.__setattr__(self, "backoff", backoff.store(self.backoff))
         for option, choices in CHOICES.items():
             if (value := attrgetter(option)(self)) not in choices:
@@ -361,6 +363,7 @@ def unknown(name: str, known: Iterable[str]) -> InvalidOptions:
     """The error for an option that there is not, with the one that was meant."""
     listed = ", ".join(sorted(known))
     meant = {each.rpartition(".")[2]: each for each in (*_BESIDE, *QueueOptions().flat())}
+    # By the last part: who writes `messages` means `bounds.messages`.
     near = nearest(name.rpartition(".")[2], meant)
     hint = f"did you mean {meant[near]!r}? The" if near else "the"
     return InvalidOptions(option=name, problem=f"unknown; {hint} options are {listed}")

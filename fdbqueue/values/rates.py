@@ -31,6 +31,7 @@ def parse(text: str) -> Rate:
     """The rate that a text says, its interval rounded up. Raises ``ValueError``."""
     pace, comma, after = text.partition(",")
     burst = after.removeprefix(" burst ") if comma else "1"
+    # `isdigit` alone takes superscripts, and `int` takes spaces; long ones cost time.
     whole = burst.isascii() and burst.isdigit() and len(burst) <= 9
     if not (whole and 1 <= int(burst) <= MAX_BURST):
         raise ValueError(f'write a burst as "100/min, burst 10", with at most {MAX_BURST:,}')
@@ -41,4 +42,5 @@ def parse(text: str) -> Rate:
     seconds = UNITS[unit]
     if len(count) > 9 or not 1 <= int(count) <= MAX_PER_SECOND * seconds:
         raise ValueError(f"must be more than 0, and at most {MAX_PER_SECOND:,}/s")
+    # Rounded up: never more messages than the text says.
     return Rate(-(-seconds * _SECOND_US // int(count)), int(burst))

@@ -39,6 +39,8 @@ def test_what_is_printed_as_csv_can_be_enqueued_again(
         ("payload,priority\na,1\nb\n", "line 3: 1 cells for 2 columns"),
         ("payload,priority\na,high\n", "line 2: priority must be a whole number, not 'high'"),
         ('payload\n"a', "unexpected end of data"),
+        ("payload,headers,n\na,[1],2\n", "line 2: headers must be a JSON object, not '[1]'"),
+        (f"payload,backoff\na,{'[' * 9_999}\n", "line 2: backoff must be JSON, not '[[["),
         (b"payload\n\xff\n", "not UTF-8"),
     ],
 )

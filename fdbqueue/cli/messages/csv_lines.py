@@ -17,14 +17,22 @@ from typing import Any
 from ..json_schema import PRINTED
 from .json_lines import ARGUMENTS, MAX_LINE_BYTES, PAYLOADS, BadLine
 
+def _members(cell: str) -> dict[str, Any]:
+    """The members of a JSON object; raises ``ValueError``."""
+    found = json.loads(cell)
+    if not isinstance(found, dict):
+        raise ValueError(cell)
+    return found
+
+
 _PARSERS: dict[str, tuple[Callable[[str], Any], str]] = {
     "priority": (int, "a whole number"),
     "max_attempts": (int, "a whole number"),
     "delay": (float, "a number of seconds"),
     "max_delay": (float, "a number of seconds"),
     "ttl": (float, "a number of seconds"),
-    "headers": (json.loads, "JSON"),
-    "limits": (json.loads, "JSON"),
+    "headers": (_members, "a JSON object"),
+    "limits": (_members, "a JSON object"),
     "backoff": (json.loads, "JSON"),
 }
 
@@ -34,6 +42,7 @@ def converted(arriving: Iterator[list[bytes]]) -> Iterator[list[bytes]]:
 
     Raises ``BadLine`` with the number of the row; the row of names is row 1.
     """
+    # Its default is 128 KiB, much less than a payload may have.
     csv.field_size_limit(MAX_LINE_BYTES)
     waiting: deque[bytes] = deque()
     names: list[str] = []
@@ -44,6 +53,7 @@ def converted(arriving: Iterator[list[bytes]]) -> Iterator[list[bytes]]:
             names = names or _names(row)
             message = _object(names, row) if number > 1 and row else None
             lines.append(b"" if message is None else json.dumps(message).encode())
+            # A row ends with the last of the lines that arrived: nothing more comes for now.
             if not waiting:
                 yield lines
                 lines = []
@@ -59,6 +69,7 @@ def _texts(arriving: Iterator[list[bytes]], waiting: deque[bytes]) -> Iterator[s
         waiting.extend(lines)
         while waiting:
             text = waiting.popleft().decode(encoding) + "\n"
+            # Only the first line may begin with a byte order mark.
             encoding = "utf-8"
             yield from io.StringIO(text, newline="")  # a line may end with a carriage return
 
@@ -98,5 +109,5 @@ def _parsed(name: str, cell: str) -> Any:
     parse, kind = _PARSERS[name]
     try:
         return parse(cell)
-    except ValueError:
-        raise ValueError(f"{name} must be {kind}, not {cell!r}") from None
+    except (ValueError, RecursionError):
+        raise ValueError(f"{name} must be {kind}, not {cell!r:.80}") from None

@@ -164,11 +164,3 @@ def _running(
         for each in work.running
     ]
     return listings.table(["where", "queue", "handles", "key", "attempt", "for"], rows, [], "")
-
-
-def stale(
-    db: fdbqueue.fdb.Database, consumers: list[fdbqueue.consumers.Consumer]
-) -> list[fdbqueue.consumers.Consumer]:
-    """The consumers whose process looks dead."""
-    now_ms = fdbqueue.Clock().now_ms(db)
-    return [each for each in consumers if now_ms - each.seen_at_ms > STALE_SECONDS * 1000]

@@ -17,6 +17,7 @@ def least_open(intervals: DataFrame, asked: DataFrame, by: Sequence[str]) -> Dat
     """
     parts = _parts(intervals, by)
     least = parts.groupBy(*by, "size", "block").agg(F.min("what").alias("what"))
+    # Rows may be equal: the number keeps them apart until the sizes are brought together again.
     moments = asked.withColumn("moment", F.monotonically_increasing_id())
     found = _blocks(moments, least, by).join(least, [*by, "size", "block"])
     columns = [name for name in asked.columns if name not in by]
@@ -32,7 +33,9 @@ def _parts(intervals: DataFrame, by: Sequence[str]) -> DataFrame:
     the segment tree, as in Bentley, "Solutions to Klee's rectangle problems", 1977.
     """
     size = "explode(sequence(0, int(log2(end - begin - 1)) + 1)) as size"
+    # Whole blocks only: from begin + 1, as the interval is open, rounded up, to end, rounded down.
     first, last = "-shiftright(-begin - 1, size) as first", "shiftright(end, size) as last"
+    # A block is needed only where its twin is outside; two twins are one block of the next size.
     ends = "array(if(first & 1 = 1, first, null), if(last & 1 = 1, last - 1, null))"
     return (
         intervals.where("end - begin > 1")
@@ -45,5 +48,6 @@ def _parts(intervals: DataFrame, by: Sequence[str]) -> DataFrame:
 
 def _blocks(asked: DataFrame, parts: DataFrame, by: Sequence[str]) -> DataFrame:
     """Moments with the blocks that contain them, for the sizes in use."""
+    # Without it each moment would be looked up in all 62 sizes.
     used = F.broadcast(parts.select(*by, "size").distinct())
     return asked.join(used, list(by)).withColumn("block", F.expr("shiftright(at, size)"))

@@ -77,6 +77,7 @@ def check(
 def _snapshot(db: fdb.Database, queue: Queue, max_attempts: int | None) -> QueueSnapshot:
     @transactional
     def look(tr: fdb.Transaction) -> QueueSnapshot:
+        # One transaction, so the counters are of this very version, as is the history up to it.
         version = tr.get_read_version()
         selected = any(each.selector is not None for each in queue.subscriptions.list(tr))
         depths = queue.admin.counters(tr)
@@ -105,7 +106,9 @@ def check_history(
             "place": F.nullif("place", F.lit("")),
         }
     )
+    # What happened after the snapshot is not in its counters.
     events = with_neighbors(events.where("at <= until"), ["queue", "id"])
+    # Three queries follow: without it, each would sort every message's events again.
     events = events.localCheckpoint(eager=False)
     step("following every message")
     counted = _counted(events)

@@ -89,6 +89,7 @@ def violations(
     found: DataFrame, events: DataFrame, describe: Callable[[Row], str]
 ) -> list[Violation]:
     """The first finding of each queue and kind, with the events of its messages."""
+    # The least, not any: the same history shows the same case.
     one = F.min(F.struct("detail", "ids")).alias("one")
     counted = found.groupBy("queue", "kind").agg(F.count("*").alias("count"), one)
     first = counted.orderBy("queue", "kind").collect()

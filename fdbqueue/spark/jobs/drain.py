@@ -181,6 +181,7 @@ def _name(queue: Queue, path: str) -> str:
     name = f"drain into {path if '://' in path else Path(path).resolve()}"
     if len(name) <= MAX_NAME_LENGTH and name.isprintable():
         return name
+    # A long path, or one with what no name may have, still needs the same name each time.
     return f"drain into {hashlib.sha256(name.encode()).hexdigest()}"
 
 
@@ -191,12 +192,15 @@ def _follow(
     try:
         while not over:
             over = bool(query.awaitTermination(_REPORT_SECONDS))
+            # Spark keeps the last hundred, more than a second has. By number, so that each counts
+            # once.
             for each in query.recentProgress:
                 observed = _named(each.observedMetrics.get(_METRICS))
                 if observed.get("rows"):
                     batches[each.batchId] = observed
             report()
     except KeyboardInterrupt:
+        # Else it would go on in Java, and take messages that nobody waits for.
         query.stop()
         raise
 

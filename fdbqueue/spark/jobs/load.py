@@ -104,6 +104,7 @@ def load(
         "badRows": bad_rows,
         "room": str(int(patience("room", room))),
     }
+    # Before Java starts, which takes seconds.
     write.WriteSettings.of(given)
     spark = spark_session.resolve(spark)
     with plain_errors(), tempfile.TemporaryDirectory(prefix="fdbqueue-") as directory:
@@ -127,6 +128,7 @@ def _unfinished(db: fdb.Database, sink: Sink, error: JobFailed) -> QueueError:
     state = sink.state(db)
     if state.batch != 0:
         return error
+    # Of an error in another process Spark hands on the text, not the fields.
     problem = str(error).partition("the rest is kept: ")[2] or str(error)
     return SinkUnfinished(
         sink=sink.name, published=state.published, rows=state.rows, problem=problem
@@ -143,6 +145,7 @@ def _format(paths: list[str], given: str | None) -> str:
             argument="format", value=kind, problem=f"name one of {', '.join(FORMATS)}"
         )
     for path in paths:
+        # Patterns and URLs are for Spark to resolve.
         if not re.search(r"[*?{\[]|^\w+:", path) and not Path(path).exists():
             raise InvalidArgument(
                 argument="paths", value=path, problem="there is no such file or directory"
@@ -169,6 +172,7 @@ def _read(
     fields = reader.load(paths).schema if schema is None else StructType.fromDDL(schema)
     if not isinstance(fields, StructType):
         raise InvalidArgument(argument="schema", value=schema, problem="it has no columns")
+    # Spark fills this column only where the schema has it.
     if CORRUPT not in fields.fieldNames():
         fields = StructType([*fields.fields]).add(CORRUPT, StringType())
     return reader.schema(fields).load(paths)
@@ -190,6 +194,7 @@ def _messages(
     if "payload" not in columns and not shaped:
         made["payload"] = F.struct(*(F.col(_quoted(name)) for name in names if name != CORRUPT))
     if shaped:
+        # A column that an expression names is its input, not a column of the write.
         used = _words([*columns.values(), *headers.values()]) - set(COLUMNS)
         left = (name for name in names if name not in _READ_ONLY and name.lower() not in used)
         made |= {name: F.col(_quoted(name)) for name in left}

@@ -52,6 +52,8 @@ def retire(db: fdb.Database, queue: Queue, query: StreamingQuery, consumer: str)
         end = json.loads(source.endOffset or "{}")
         if (end.get("queue"), end.get("consumer")) == (queue.name, consumer):
             planner = queue.streams.plans.planner(consumer)
+            # Spark tells a source that a batch is complete as it plans the next one, which never
+            # comes now.
             planner.acknowledge(db, Mark(end["line"], end["batch"]))
     try:
         return queue.streams.plans.release(db, consumer)

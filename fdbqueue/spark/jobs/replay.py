@@ -49,6 +49,7 @@ def replay(
     ``QueueNotFound``, ``JobFailed``, ``MissingPackage``.
     """
     begun = time.monotonic()
+    # A queue that is missing is told of here, in our words.
     queue.options(db)
     options = {"table": "dead", "badPayloads": "null"}
     if payload_schema is None:
@@ -58,12 +59,14 @@ def replay(
     if header_columns is not None:
         options["headerColumns"] = header_columns
     options |= stores.options(db, queue)
+    # Check the options before Java starts.
     batch_read.BatchReadSettings.of(options).layout.schema(None)
     matched = replayed = 0
     with plain_errors():
         spark = spark_session.resolve(spark)
         frame = spark.read.format("fdbqueue").options(**options).load()
         ids = (frame if where is None else frame.where(where)).select("id")
+        # Not collected: there may be millions of dead letters.
         rows = ids.toLocalIterator(prefetchPartitions=True)
         while page := [row.id for row in islice(rows, _BATCH)]:
             matched += len(page)

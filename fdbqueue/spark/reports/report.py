@@ -114,10 +114,12 @@ def summarize(history: DataFrame, *, width: Seconds | None = None) -> Report:
 
 def span_width_ms(length_ms: int) -> int:
     """The smallest round width that gives at most ``MOST_SPANS`` spans."""
+    # Spans begin at round times: a history may touch one more than its length has.
+    whole = MOST_SPANS - 1
     for width_ms in WIDTHS_MS:
-        if length_ms // width_ms < MOST_SPANS:
+        if length_ms // width_ms < whole:
             return width_ms
-    weeks = length_ms // (WIDTHS_MS[-1] * (MOST_SPANS - 1)) + 1
+    weeks = length_ms // (WIDTHS_MS[-1] * whole) + 1
     return weeks * WIDTHS_MS[-1]
 
 

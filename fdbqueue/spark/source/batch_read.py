@@ -98,6 +98,8 @@ class FilteringReader(BatchReader):
         for each in filters:
             path: list[str] = [*getattr(each, "attribute", ())]
             value = getattr(each, "value", None)
+            # Fields within columns, and null, which compares in its own way in SQL, are left to
+            # Spark.
             if len(path) != 1 or value is None or type(each) not in tables.COMPARE:
                 continue
             column = path[0]
@@ -188,6 +190,7 @@ def reader(options: Mapping[str, str], schema: StructType, pushdown: bool = Fals
     store.
     """
     settings = BatchReadSettings.of(options)
+    # Made only for its errors: this process plans, and others decode.
     Decoder(settings.layout, schema)
     queue = SharedQueue.find(settings.location)
     levels = settings.row_filter.levels or frozenset()

@@ -108,6 +108,7 @@ class Layout(Struct, frozen=True):
         layout = cls(**given)
         if layout.payload_schema and layout.payload not in (None, "json"):
             raise InvalidOptions(option="payloadSchema", problem='it needs payload to be "json"')
+        # Else two columns would have one name, and a query could name neither.
         taken = set(TABLES[layout.table]) & {name for name, _ in layout.header_columns}
         if taken:
             raise InvalidOptions(
@@ -310,6 +311,7 @@ def _header(name: str, type_: DataType) -> Column:
 
 _FITS: dict[DataType, Callable[[Any], Any]] = {
     StringType(): as_text,
+    # Not `isinstance`: True is an int to Python, and no number to SQL.
     LongType(): lambda value: value if type(value) is int else None,
     DoubleType(): lambda value: float(value) if type(value) in (int, float) else None,
     BooleanType(): lambda value: value if type(value) is bool else None,
@@ -341,10 +343,12 @@ def values(rows: ColumnRows, name: str, text: bool) -> Iterable[Any]:
 
 def enqueued_at(rows: ColumnRows) -> list[int | None]:
     """When messages were enqueued; None of one that cannot be read."""
+    # Its envelope only stands for what cannot be read, and so does its time.
     return [each.enqueued_at_ms if each.readable else None for each in rows["envelopes"]]
 
 
 def _times(milliseconds: Sequence[int | None]) -> pa.Array:
+    # Stored in milliseconds; the timestamps of Spark have microseconds.
     return pa.array(milliseconds, pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("us", tz="UTC"))
 
 

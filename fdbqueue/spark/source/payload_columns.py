@@ -31,8 +31,6 @@ Convert = Callable[[Any], Any]
 Reader = Callable[[Sequence[bytes | None], Sequence[str | None]], pa.Array]
 
 _READ, _WRITTEN = "read from", "written as"
-_KEYS = (types.StringType, types.CharType, types.VarcharType)
-"""What the keys of a map are that is read."""
 
 _NO_NUMBERS = ("NaN", "Infinity", "-Infinity")
 _BARE = re.compile(rb'("(?:[^"\\]|\\.)*")|(-?(?:NaN|Infinity))')
@@ -75,6 +73,7 @@ def _parser(type_: types.DataType) -> Callable[[bytes], Any]:
     """The function that reads JSON as what PyArrow takes for a type. It raises ``ValueError`` or
     ``RecursionError``. Raises ``InvalidSchema`` for a type that JSON cannot express."""
     made: Any = _type(type_, _READ)
+    # Numbers stay texts until their type is known: a float would lose digits of a DECIMAL.
     decoder = json.Decoder(made, dec_hook=_read, float_hook=_Number)
     finish = _inside(type_, {types.StringType: _text}, list) or _same
 
@@ -82,6 +81,7 @@ def _parser(type_: types.DataType) -> Callable[[bytes], Any]:
         try:
             return finish(decoder.decode(payload))
         except DecodeError:
+            # Only now: NaN is rare, and to look for it would cost every payload.
             quoted = _BARE.sub(lambda found: found[1] or b'"%b"' % found[2], payload)
             if quoted == payload:
                 raise
@@ -109,7 +109,9 @@ def _type(type_: types.DataType, verb: str) -> Any:
             made = _typed_dict("Fields", fields, total=False)
         case types.ArrayType():
             made = list[_type(type_.elementType, verb)]  # type: ignore[misc]
-        case types.MapType() if type(type_.keyType) in (_LEAVES if verb == _WRITTEN else _KEYS):
+        case types.MapType() if type(type_.keyType) in (
+            _LEAVES if verb == _WRITTEN else (types.StringType,)
+        ):
             made = dict[str, _type(type_.valueType, verb)]  # type: ignore[misc]
         case types.DecimalType():
             made = _leaf(_decimal(type_.precision, type_.scale))
@@ -256,8 +258,6 @@ def _text(value: Raw | str) -> str | None:
 
 _LEAVES: dict[type[types.DataType], Any] = {
     types.StringType: Raw,
-    types.CharType: Raw,
-    types.VarcharType: Raw,
     types.NullType: type(None),
     types.BooleanType: bool,
     types.ByteType: _integer(8),

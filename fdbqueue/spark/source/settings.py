@@ -82,6 +82,8 @@ def _levels(text: str) -> frozenset[int]:
         low, high = int(first), int(last if dash else first)
         if low > high:
             raise ValueError(part)
+        # No queue has that many: the set stays small, and is still refused where the queue is
+        # known.
         levels.update(range(low, min(high, low + 1_000) + 1))
     return frozenset(levels)
 

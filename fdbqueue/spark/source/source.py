@@ -45,10 +45,11 @@ class FdbQueueSource(DataSource):
     def known_to(cls, spark: SparkSession) -> type[FdbQueueSource]:
         """The data source for a session: the processes that plan its reads cannot ask it."""
         pushdown = spark.conf.get("spark.sql.python.filterPushdown.enabled", "false") == "true"
+        # In a plan, since Spark Connect has no context to ask for its parallelism.
         (plan,) = spark.sql("EXPLAIN SELECT id FROM range(1)").collect()
         found = re.search(r"splits=(?:Some\()?(\d+)", plan[0])
-        # Spark pickles a class that is in no module by value.
         parallelism = int(found[1]) if found else 0
+        # Spark pickles a class that is in no module by value.
         return type(cls.__name__, (cls,), {"parallelism": parallelism, "pushdown": pushdown})
 
     @leading()
@@ -73,6 +74,7 @@ class FdbQueueSource(DataSource):
                 return
             except InvalidInput as error:
                 problems.append((len(given & {name.lower() for name in known}), error))
+        # Of the kind that knows most of the options that were given: it is the one that was meant.
         raise max(problems, key=lambda each: each[0])[1]
 
     @classmethod

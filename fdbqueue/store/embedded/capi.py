@@ -78,9 +78,6 @@ def _database_of(handle: Handle) -> EmbeddedDatabase:
     return _databases[_number_of(handle)]
 
 
-# Library and network
-
-
 def fdb_select_api_version_impl(runtime: int, header: int) -> int:
     """Choose an API version, once."""
     if network.version:
@@ -136,9 +133,6 @@ def fdb_stop_network() -> int:
         return reported(fdb_stop_network, codes.NETWORK_NOT_SETUP)
     network.stopped.set()
     return 0
-
-
-# Databases and tenants
 
 
 def fdb_create_database(path: bytes | None, out: Any) -> int:

@@ -84,6 +84,7 @@ class Faults:
                 return False
             self.counts[kind] += 1
             self.injected.append(Injection(sum(self.counts.values()), kind))
+            # Long simulations inject millions; the last ones tell how a run failed.
             del self.injected[:-_LISTED]
         return True
 
@@ -114,8 +115,10 @@ class Faults:
             raise Fault(COMMIT_UNKNOWN)
         self._kill()
         committer.commit(request)
+        # Made, but nobody was told: the program finds out at its next start.
         self._kill()
         self._delay("delay_after")
+        # A commit that failed has an error of its own, which is true.
         if request.error is None and self._happens("unknown_committed"):
             raise Fault(COMMIT_UNKNOWN)
 

@@ -43,6 +43,8 @@ def fdb_future_destroy(future: Future) -> None:
 
 def fdb_future_release_memory(future: Future) -> None:
     """Forget the result of a future."""
+    # The rows of a large range are freed early this way; a future that is read later says so
+    # instead of pointing at freed memory.
     if future.ready and future.error is None:
         future.value = future.kept = None
         future.error, future.at_hand = RELEASED, False
@@ -142,6 +144,7 @@ def fdb_future_get_keyvalue_array(
     out_count._obj.value = len(rows)
     out_more._obj.value = more
     if rows:
+        # The bindings may ask twice, and hold pointers into the first answer.
         if future.kept is None:
             fields: list[int] = []
             for key, value in rows:
@@ -151,6 +154,8 @@ def fdb_future_get_keyvalue_array(
                     id(value) + _BYTES_OFFSET,
                     len(value),
                 )
+            # As the C header lays it out, packed to four bytes: without "=" Python would pad each
+            # length.
             future.kept = struct.pack("=" + "QiQi" * len(rows), *fields)
         _pack_pointer(out_rows._obj, 0, id(future.kept) + _BYTES_OFFSET)
     return 0

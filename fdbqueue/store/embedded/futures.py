@@ -58,6 +58,7 @@ def require_no_wait(future: Future) -> None:
     A cluster's client runs callbacks on the one thread that completes futures, so there it hangs.
     """
     frames = _stack.frames
+    # A callback of the future itself runs after it is done, and may read it.
     if future.frame in frames and not any(frame.future is future for frame in frames):
         raise EngineError(
             "a callback must not wait for a future that it starts: on a cluster it would wait for "
@@ -130,6 +131,7 @@ class PendingFuture(Future):
             return False
         self.value = value
         self.error = error
+        # Last: whoever sees it takes value and error without a lock.
         self.ready = True
         self._call_back()
         return True
@@ -147,6 +149,8 @@ class PendingFuture(Future):
         return self.complete(error=Fault(code))
 
     def call_when_ready(self, callback: Callback) -> None:
+        # Before looking at `ready`, as `complete` sets that before it takes callbacks: one of the
+        # two sees this one, and taking it from the deque decides which calls it.
         self._callbacks.append(callback)
         if self.ready:
             self._call_back()

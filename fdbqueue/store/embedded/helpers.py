@@ -52,6 +52,7 @@ class Helper:
         """
         if self.running:
             return
+        # The finisher cannot be asked to start itself, nor wait for itself.
         if self is finisher.helper or finisher.is_current():
             self._start()
         else:
@@ -140,12 +141,16 @@ class HelperThread:
             outcome.append(raised)
             done.release()
 
+        # A bare lock as a semaphore: `threading.Event` is written in Python, and an interruption
+        # may leave it half.
         done.acquire()
         try:
             self.put((make,))
         except BaseException as error:
             # After it: nothing interrupts a call of C, nor what stands before it.
             interruption = error
+        # The call is already queued, and uses what this frame holds: returning now would let it run
+        # behind the caller's back.
         while not outcome:
             try:
                 done.acquire()

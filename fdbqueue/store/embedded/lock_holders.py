@@ -53,6 +53,7 @@ def _has_open(pid: int, file: os.stat_result) -> bool:
     try:
         names = os.listdir(directory)
     except PermissionError:
+        # Another user's process: the inode says it is the one, and nothing more can be known.
         return True
     except OSError:
         return False

@@ -66,6 +66,7 @@ class Timers:
                 heapq.heapify(kept)
                 self._heap = kept
                 self._cancelled = 0
+            # The number orders calls of the same time; they cannot be compared themselves.
             heapq.heappush(self._heap, (when, next(self._order), call))
             if when < self._sleeps_until:
                 self._changed.set()
@@ -79,6 +80,7 @@ class Timers:
     def _make_next(self) -> bool:
         """Wait for the next call, and make it."""
         while True:
+            # Before the heap is looked at: a call pushed after that sets it again.
             self._changed.clear()
             with self._lock:
                 self._sleeps_until = self._heap[0][0] if self._heap else math.inf
@@ -87,6 +89,7 @@ class Timers:
                     call = heapq.heappop(self._heap)[2]
                     break
             self._changed.wait(None if delay == math.inf else delay)
+        # Taken once: a `cancel` from here on does nothing, and does not count.
         function, call.function = call.function, None
         if function is None:
             self._cancelled = max(0, self._cancelled - 1)

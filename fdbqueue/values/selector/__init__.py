@@ -46,6 +46,7 @@ class Selector(Struct, frozen=True):
         if not isinstance(self.text, str):
             kind = type(self.text).__name__
             raise InvalidSelector(position=0, problem=f"it must be a str, not {kind}")
+        # Raises what is wrong with the text now, not in a consumer.
         _compiled(self.text)
 
     def __str__(self) -> str:

@@ -103,6 +103,8 @@ def _junction(parts: list[Node], decisive: bool) -> Node:
         return result
 
     node = _node(CONDITION, parts, parts[0].at, test)
+    # Each part of an AND must be true, so what any of them demands, the whole demands. Of an OR
+    # nothing is known.
     return node if decisive else replace(node, equal=sum([part.equal for part in parts], ()))
 
 
@@ -178,6 +180,7 @@ def _between(parts: list[Any]) -> Node:
 
     def test(message: Message, now_ms: int) -> HeaderValue:
         it, least, most = value(message, now_ms), low(message, now_ms), high(message, now_ms)
+        # Each side may be NULL: NOT BETWEEN is true if one side alone is, whatever the other.
         if negated:
             either = (_compare("<", it, least), _compare(">", it, most))
             return True if True in either else None if None in either else False
@@ -192,6 +195,7 @@ def _membership(parts: list[Any]) -> Node:
     test = _named(name, "IN").test
     # No message, no clock: the members are literals.
     values = [member.test(None, 0) for member in members]
+    # With the type, as `'1'`, 1 and TRUE are not each other; True and 1 are one element to Python.
     known = {(type_of(value), value) for value in values}
 
     def contains(message: Message, now_ms: int) -> HeaderValue:
@@ -271,6 +275,7 @@ _EXACT_RANGE = range(-(2**63), 2**63)
 def _add(left: HeaderValue, right: HeaderValue, apply: Callable[[Any, Any], Any]) -> HeaderValue:
     """Arithmetic of two values; None if an operand or the result is not a number."""
     for value in (left, right):
+        # To Python a bool is a number; here arithmetic on it is NULL.
         if isinstance(value, bool) or not isinstance(value, int | float):
             return None
     try:
@@ -335,6 +340,7 @@ def _exact(parts: list[Any]) -> Node:
     *sign, token = parts
     digits = token.rstrip("lL")
     try:
+        # A leading 0 is octal, as in Java: 010 is eight.
         value = int(digits, 16 if digits[:2] in ("0x", "0X") else 8 if digits[0] == "0" else 10)
     except ValueError:
         value = -1

@@ -39,6 +39,8 @@ class Search:
     def matches(self, message: Message, now_ms: int) -> bool:
         """Whether a message matches at ``now_ms``, the wall clock in milliseconds."""
         fields = _Fields(message)
+        # A misspelt name finds nothing and says nothing; a name that no message has is told to the
+        # user.
         self._unseen -= {name for name in self._unseen if fields.get(name) is not None}
         if self._unseen and len(self._headers) < MOST_NAMED:
             self._headers.update(message.headers)
@@ -67,6 +69,7 @@ class _Fields:
 
     def __init__(self, message: Message) -> None:
         self._message = message
+        # Not None, which a payload that is no JSON becomes: it is parsed once.
         self._payload: Any = _UNREAD
 
     def get(self, name: str) -> Any:

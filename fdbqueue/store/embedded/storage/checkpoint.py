@@ -59,6 +59,8 @@ class Checkpointer:
     def note(self, requests: list[CommitRequest]) -> None:
         """Note what a group has committed."""
         for request in requests:
+            # Rather too many: mutations of one page count each. Too early a turn costs less than a
+            # long log.
             self._pages += 1 + len(request.mutations) + request.size // PAGE_BYTES
         if self._pages >= _PAGES_BETWEEN or not self._helper.running:
             self._wake.set()
@@ -70,6 +72,7 @@ class Checkpointer:
 
     def _turn(self) -> bool:
         woken = self._wake.wait(_IDLE_SECONDS)
+        # Before anything is looked at: what is noted from here on wakes the next turn.
         self._wake.clear()
         if self._file.shared.closed:
             return self._helper.leave(unless=lambda: False)
@@ -93,6 +96,8 @@ class Checkpointer:
                 if self._start_over(milliseconds):
                     self._rest = _FIRST_REST
                 else:
+                    # The wait was under the commit lock: resting 32 times as long keeps its share
+                    # of the time at 3 %.
                     self._rest_until = world.monotonic() + milliseconds / 1000 * self._rest
                     self._rest = min(self._rest * 2, _LONGEST_REST)
                 return
@@ -100,6 +105,7 @@ class Checkpointer:
     def _come_to_rest(self) -> bool:
         """After a while without commits, move the rest of the log, close connections, and end."""
         self._snapshots.drop_idle(also_kept=False)
+        # Not done while someone commits or reads from the log: the next quiet turn tries again.
         if not self._checkpoint("TRUNCATE"):
             return False
         with self._moving:
@@ -107,6 +113,7 @@ class Checkpointer:
                 self._connection.close()
                 self._connection = None
         self._snapshots.close_pool()
+        # A commit since then has seen this thread running, and counts on it.
         return self._helper.leave(unless=self._wake.is_set)
 
     def _start_over(self, milliseconds: int) -> bool:
@@ -125,6 +132,8 @@ class Checkpointer:
             with self._moving:
                 if self._connection is None:
                     self._connection = self._file.connect()
+                # It applies to the wait for readers: RESTART asks the busy handler until they are
+                # gone.
                 self._connection.execute(f"PRAGMA busy_timeout = {milliseconds}")
                 row = self._connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
         except (sqlite3.Error, StoreError):

@@ -50,6 +50,7 @@ def suspects(reads: KeySet) -> list[bytes]:
     """Byte strings, one of which is in the encoding of any set that shares a single key with
     ``reads``: the keys read, and the common prefixes of ranges. Empty for many keys."""
     if len(reads.keys) + len(reads.ranges.begins) > _FEW:
+        # Every encoding holds the empty string, so each commit is decoded.
         return [b""]
     return [*reads.keys, *(_common(begin, end) for begin, end in reads.ranges)]
 
@@ -132,6 +133,8 @@ class RecentCommits:
         first = next(iterator, None)
         if first is None:
             return
+        # What the trimmed rows wrote is unknown. `complete_from` says so: transactions that read
+        # before it are refused as too old.
         if first[0] != self.newest:
             self._versions.clear()
             self._written.clear()
@@ -152,6 +155,8 @@ class RecentCommits:
         for index in range(first, len(self._written)):
             written = self._written[index]
             if isinstance(written, bytes):
+                # A range covers keys whose bytes it does not hold, so this tells only of single
+                # keys. Bytes found by chance, across two keys, cost a decoding and nothing else.
                 if not has_ranges(written) and not any(sign in written for sign in signs):
                     continue
                 written = decode(written)
@@ -162,6 +167,7 @@ class RecentCommits:
     def trim(self, version: int) -> None:
         """Forget commits up to a version, once they are the larger part of the log."""
         cut = bisect_right(self._versions, version)
+        # Deleting from the front moves all that stays. This way a row is moved once, on average.
         if cut * 2 > len(self._versions):
             self.complete_from = self._versions[cut - 1]
             del self._versions[:cut]

@@ -39,6 +39,8 @@ class OpenStore:
     """What one process keeps for one store file."""
 
     def __init__(self, path: str, synchronous: str, checks: bool = True) -> None:
+        # Where none can be started, as while the interpreter ends, the store still opens: whoever
+        # needs one of them asks again, and gets the error.
         with contextlib.suppress(EngineError):
             finisher.start()
             closer.start()
@@ -60,6 +62,7 @@ class OpenStore:
         are not. With nothing open at the moment of the fork, the account is empty on both sides.
         A transaction that was reading finds itself too old, and is retried.
         """
+        # First: no group may be in the middle of a commit when its connection closes.
         self.committer.section.acquire()
         self.snapshots.before_fork()
         self.watches.before_fork()
@@ -79,6 +82,7 @@ class OpenStore:
     def close(self) -> None:
         """Release all files and threads; open transactions and watches fail."""
         self.before_fork()
+        # Between the two, while nothing of the store is open and nobody commits.
         self.file.shared.close()
         self.after_fork(in_child=False)
         self.watches.wake()
@@ -97,6 +101,8 @@ def open_store(path: str, synchronous: str | None = None) -> OpenStore:
         StoreError: the subclass says why the file cannot be used.
     """
     mode = synchronous or _synchronous()
+    # One store a file, whatever it is called: `close_store` and the handlers of forks must find all
+    # that this process has open of it.
     real = os.path.realpath(path)
     with open_stores.lock:
         store: OpenStore | None = open_stores.find(real)
@@ -133,6 +139,7 @@ def close_store(path: str) -> None:
                 store.close()
                 del open_stores.stores[store.file.path]
 
+    # Elsewhere, since a signal in the middle would leave a store half closed, yet listed as open.
     _undisturbed(close)
     # The bindings keep a database for each path, which would be a dead one.
     bindings = sys.modules.get("fdb.impl")
@@ -179,6 +186,8 @@ class EmbeddedDatabase:
                 raise Fault(INVALID_OPTION_VALUE)
             options.snapshot_reads_writes += 1 if option == 26 else -1
             options.changed = True
+        # A copy, assigned whole: a transaction that begins meanwhile copies either all of the old
+        # ones or all of the new ones.
         self.options = options
 
     def new_watch(self, key: bytes, value: bytes | None) -> Watch:
@@ -206,6 +215,7 @@ def _undisturbed(work: Callable[[], object]) -> None:
 
 
 def _before_fork() -> None:
+    # Held until after the fork, so that no thread opens a store between.
     open_stores.lock.acquire()
     for store in open_stores.stores.values():
         store.before_fork()
