@@ -17,6 +17,7 @@ from typing import Any
 from ..json_schema import PRINTED
 from .json_lines import ARGUMENTS, MAX_LINE_BYTES, PAYLOADS, BadLine
 
+
 def _members(cell: str) -> dict[str, Any]:
     """The members of a JSON object; raises ``ValueError``."""
     found = json.loads(cell)
