@@ -67,6 +67,7 @@ def both(first: View, second: View) -> View:
 
 def first(found: Iterable[T], limit: int | None) -> tuple[list[T], bool]:
     """The first ``limit`` elements, and whether there are more; None: all of them."""
+    # `islice` takes no larger number.
     if limit is None or limit > sys.maxsize - 1:
         return [*found], False
     some = list(islice(found, limit + 1))
@@ -115,6 +116,7 @@ def show(look: Callable[[], View], output: Output) -> None:
     else:
         print("\n".join(found.lines(terminal.width())))
     if found.more is not None:
+        # Else the note on standard error could stand above the end of the listing.
         terminal.flush()
         terminal.note(found.more)
 
@@ -139,6 +141,8 @@ def _cell(value: object) -> object:
     if not isinstance(value, str):
         return value
     text = "\n".join("\t".join(map(visible, line.split("\t"))) for line in value.split("\n"))
+    # A spreadsheet takes an apostrophe for "this is text"; without it, a payload could be a
+    # formula.
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t")) else text
 
 

@@ -169,6 +169,7 @@ def run(arguments: Sequence[str], invoke: Callable[[Sequence[str]], object] = _i
     before = signal.getsignal(signal.SIGINT)
     try:
         if before is signal.SIG_DFL:
+            # Somebody has put back the default action, which would end this without a word.
             signal.signal(signal.SIGINT, signal.default_int_handler)
         code = invoke(arguments)
         sys.stdout.flush()
@@ -196,6 +197,7 @@ def _suggestion(error: QueueError) -> str:
         return ""
     given = vars(error)
     try:
+        # Short: the error is what was asked for, and the hint is beside it.
         db = context.connect(timeout=1)
         if isinstance(error, QueueNotFound):
             names = context.queue_names(db)

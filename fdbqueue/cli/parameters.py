@@ -57,6 +57,7 @@ def _connect(ctx: Any) -> fdbqueue.fdb.Database:
     store = given.get("store")
     context.root = given.get("root") or ""
     if store:
+        # While a shell completes, the callback of `fdbq` that does this has not run.
         os.environ["FDBQUEUE_STORE"] = store
     return context.connect(timeout=1)
 
@@ -113,6 +114,7 @@ def typed(queue: fdbqueue.Queue, payload: str) -> Any:
 
 def pair(option: str, text: str, shape: str = "NAME=VALUE") -> tuple[str, str]:
     """A name and its value; raises ``CommandError``."""
+    # At the first one only: values may have others.
     name, equals, value = text.partition("=")
     if not name or not equals:
         raise terminal.CommandError(f"{option} {text}: write {shape}")

@@ -46,6 +46,7 @@ class Screen:
         error: BaseException | None,
         at: TracebackType | None,
     ) -> None:
+        # First: a Ctrl-Z while the terminal is restored would restore it twice.
         signal.signal(signal.SIGTSTP, signal.SIG_DFL)
         self._restore()
         self._termination.__exit__(kind, error, at)
@@ -65,6 +66,7 @@ class Screen:
             self._live.update(Group(*lines), refresh=True)
         finally:
             self._drawing = False
+        # It came while the screen was drawn.
         if self._suspending:
             self._suspend()
 

@@ -81,10 +81,12 @@ def sleep(seconds: float) -> None:
 
 def prepare() -> None:
     """Make printing safe for any character, and replace tracebacks by one-line errors."""
+    # Before any other file is opened, which would get their numbers.
     _open_closed()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
+    # Destructors and threads would print tracebacks beside the one line that an error is.
     sys.unraisablehook = lambda failed: _uncaught(failed.exc_value)
     threading.excepthook = lambda failed: _uncaught(failed.exc_value)
 
@@ -305,6 +307,7 @@ def confirm(question: str, yes: bool) -> None:
     """Ask the user, unless ``yes``; raises ``CommandError`` if the answer is no."""
     if yes:
         return
+    # Never a guess: a script that forgot --yes changes nothing.
     if not sys.stdin.isatty():
         raise CommandError(f"{question} Re-run with --yes to confirm")
     if not typer.confirm(visible(question), err=True):

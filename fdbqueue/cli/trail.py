@@ -38,7 +38,14 @@ def noted(group: str, command: Any) -> None:
     @wraps(run)
     def callback(*args: Any, **given: Any) -> Any:
         context.changed = 0
-        result = run(*args, **given)
+        try:
+            result = run(*args, **given)
+        except BaseException as error:
+            # Also what has changed only some of the messages, and was refused or interrupted then.
+            if context.changed and not given.get("dry_run"):
+                refused = isinstance(error, terminal.CommandError)
+                _note(action, given, "done" if refused else "failed")
+            raise
         if not given.get("dry_run"):
             _note(action, given)
         return result
@@ -55,7 +62,7 @@ def who() -> str:
     return f"{name}@{socket.gethostname()}"
 
 
-def _note(action: str, given: Mapping[str, Any]) -> None:
+def _note(action: str, given: Mapping[str, Any], state: str = "done") -> None:
     from fdbqueue.queue.queue_base import composed
     from fdbqueue.schema import audit_log
     from fdbqueue.schema.keys import RootKeys
@@ -76,9 +83,10 @@ def _note(action: str, given: Mapping[str, Any]) -> None:
         db, keys = context.connect(), RootKeys(context.subspace())
         for name in names:
             line = AuditLine(
-                *(Clock().wall_ms(), who(), action, str(name), terms, "", "done", context.changed)
+                *(Clock().wall_ms(), who(), action, str(name), terms, "", state, context.changed)
             )
             composed(db, keys.once, audit_log.write, keys, line)
+    # The change is made: a missing line must not make the command fail, and be repeated.
     except (*FAILURES, QueueError) as error:
         terminal.note(f"this is not in the audit log: {error}")
 

@@ -99,6 +99,7 @@ def web(
 
         async def on_tick(self, counter: int) -> bool:
             now = time.monotonic()
+            # Twice in the time that systemd waits, as it asks of a watchdog.
             if systemd is not None and now - self.told_at >= (systemd.watchdog or math.inf) / 2:
                 notice = READY if self.told_at == -math.inf else WATCHDOG
                 systemd.tell(notice, status=f"serves {place}")
@@ -111,11 +112,13 @@ def web(
             await super().shutdown(sockets)
 
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+            # uvicorn waits for open responses, and a stream of events has no end of its own.
             app.state.end_streams()
             super().handle_exit(sig, frame)
 
     address = f"[{host}]" if ":" in host else host
     try:
+        # Before uvicorn runs, so that a port in use is told in one line, and the address is known.
         listening = listen(host, port)
     except OSError as error:
         raise terminal.CommandError(f"{host}:{port}: {error.strerror or error}", 1) from None

@@ -188,6 +188,7 @@ def _work(
     from ..store import binding  # --store must be known
     from ..worker.processes import runner
 
+    # A worker that finds no store has the wrong path, and would wait for ever at an empty one.
     binding.creates = False
     handler = logging.StreamHandler()
     text = _SafeFormatter("%(asctime)s %(levelname)s %(message)s")

@@ -301,3 +301,15 @@ def test_the_audit_log_says_who_did_what_and_since_when_a_queue_is_paused(
         assert f"by {trail.who()}" in text
     fdbq.ok("queue", "resume", name)
     assert found(db, name, "pause") is None
+
+
+def test_a_command_that_has_changed_some_messages_and_missed_others_is_in_the_audit_log(
+    db: fdb.Database, fdbq: Fdbq, name: str
+) -> None:
+    there, gone = Queue.open(db, name).enqueue_many(db, [b"x", b"x"])
+    Queue(name).purge(db, ids=[gone])
+    assert fdbq("message", "purge", name, there, gone, "--yes").code == 1
+    lines = [each for each in fdbq.ok("debug", "audit", "--json").json if each["queue"] == name]
+    assert [(each["action"], each["state"], each["count"]) for each in lines] == [
+        ("purge", "done", 1)
+    ]

@@ -84,6 +84,7 @@ def _evicted(
         consumers = terminal.count(len(ids), "consumer")
         terminal.confirm(f"Remove {consumers} of queue {queue.name!r}?", yes)
         gone += [evicted for each in ids for evicted in queue.admin.evict(db, known[each])]
+    # Each call takes as many as fit into a transaction.
     while evicted := queue.admin.evict(db):
         gone += evicted
     return [each.hex() for each in gone]

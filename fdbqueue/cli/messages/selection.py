@@ -415,6 +415,8 @@ def _print(
 
 
 def _further(update: terminal.Update, before: int, count: int) -> None:
+    # As it goes on: the audit log counts them, even where the command is interrupted.
+    context.changed = before + count
     update(before + count)
 
 

@@ -181,6 +181,7 @@ def _state(process: int) -> str:
     try:
         letter = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
+        # Where there is no /proc at all, nothing is known.
         return "gone" if os.path.exists("/proc/self/stat") else ""
     return "stopped" if letter in "Tt" else "gone" if letter in "ZX" else ""
 

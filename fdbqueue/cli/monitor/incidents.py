@@ -81,6 +81,7 @@ class Scene(Struct, frozen=True):
 def silent(processes: Sequence[Process]) -> Iterator[Finding]:
     """Processes that give no sign of life."""
     for each in processes:
+        # One missed sign of life is enough where the system, too, says that the process is stopped.
         if each.silent_ms <= (MISSED_MS if each.state else SILENT_MS):
             continue
         held = [(work.queue, one) for work in each.works for one in work.running]
@@ -119,6 +120,7 @@ def _stuck(seen: Scene) -> Iterator[Finding]:
         slow = [one for one in work.running if _far(one, work, seen.now_ms)]
         full = work.taken >= work.places and not work.handled + work.failed
         lasting = [one for one in work.running if seen.now_ms - one.since_ms > STUCK_MS]
+        # Full alone is no fault: a busy worker with short messages is full all the time.
         if full and lasting and (slow or work.usual_ms is None):
             detail = (
                 f"all {work.places} places of {work.worker} are taken and nothing ends: "

@@ -110,6 +110,7 @@ def _round(db: fdbqueue.fdb.Database) -> tuple[float, float, float]:
     tr.options.set_timeout(COMMIT_MS)
     tr.get_read_version().wait()
     times.append(time.perf_counter())
+    # A snapshot read: the rounds of others, who write to the same key, do not make this one fail.
     tr.snapshot.get(probe).wait()
     times.append(time.perf_counter())
     tr.add_write_conflict_key(probe)
@@ -178,5 +179,6 @@ def skew(db: fdbqueue.fdb.Database) -> float | None:
     if not rows:
         return None
     noted_at, noted = parse_note(rows[0])
+    # The note is up to ten seconds old: the versions since then tell how old.
     now, wall = version(db)
     return wall - (noted_at + (now - noted) / 1_000_000)

@@ -88,6 +88,7 @@ def _quits_within(seconds: float) -> bool:
             [sys.stdin], [], [], min(left, terminal.LONGEST_SLEEP_SECONDS)
         )
         if readable:
+            # Not `sys.stdin.read`, whose buffer `select` does not see.
             keys = os.read(sys.stdin.fileno(), 64)
             if not keys or b"q" in keys:
                 return True
@@ -110,6 +111,7 @@ def lines(before: QueuesAt, now: QueuesAt, store: str, width: int | None) -> lis
         old = before.queues.get(name, seen).depth
         depth = seen.depth
         rates = [
+            # A queue that was deleted and made again counts from zero.
             max(0, new - old) / passed if passed else 0.0
             for new, old in ((depth.enqueued, old.enqueued), (depth.done, old.done))
         ]
