@@ -15,6 +15,10 @@ from . import terminal
 from .parameters import ListOutput, Output, PageOptions
 
 T = TypeVar("T")
+P = TypeVar("P")
+
+PAGE = 1_000
+"""So many any list of the package gives at once."""
 
 
 class View(Struct, frozen=True):
@@ -72,6 +76,24 @@ def first(found: Iterable[T], limit: int | None) -> tuple[list[T], bool]:
         return [*found], False
     some = list(islice(found, limit + 1))
     return some[:limit], len(some) > limit
+
+
+def paged(
+    read: Callable[[int, P | None], Sequence[T]],
+    most: int,
+    after: P | None,
+    place: Callable[[T], P],
+) -> list[T]:
+    """The first ``most`` elements behind a place, read ``PAGE`` at a time."""
+    found: list[T] = []
+    while len(found) < most:
+        asked = min(most - len(found), PAGE)
+        some = read(asked, after)
+        found += some
+        if len(some) < asked:
+            break
+        after = place(some[-1])
+    return found
 
 
 def page(

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fdbqueue import NewMessage, Queue, fdb
+from fdbqueue import NewMessage, Queue, fdb, transactional
 from tests.acceptance.running import Fdbq
 from tests.consumers import register
 from tests.progress import Steps
@@ -293,6 +293,27 @@ def test_who_reads_and_writes_a_queue_is_listed_page_by_page(
     assert [each[key] for each in rest.json] == every[2:]
     assert rest.err == ""
     assert "no such" in fdbq.refused(kind, "list", name, "--after", "nobody", code=1)
+
+
+def test_a_listing_is_as_long_as_it_is_asked_to_be(db: fdb.Database, fdbq: Fdbq, name: str) -> None:
+    # Given more schedules than one call of the package lists
+    names = [f"s{n:04}" for n in range(1_001)]
+
+    @transactional
+    def make(tr: fdb.Transaction, some: list[str]) -> None:
+        for each in some:
+            Queue(name).schedules.set(tr, each, b"x", every=3600)
+
+    for start in range(0, len(names), 100):
+        make(db, names[start : start + 100])
+
+    # Then all are listed, or as many as are wanted, with a note
+    found = fdbq.ok("schedule", "list", name, "--max", "1001", "--json")
+    assert [each["schedule"] for each in found.json] == names
+    assert found.err == ""
+    assert "there are more" in fdbq.ok("schedule", "list", name, "--max", "1000").err
+    for kind in (("limit", "list"), ("limit", "list", "--queue", name), ("group", "list", name)):
+        assert fdbq.ok(*kind, "--max", "10000", "--json").json == []
 
 
 def test_one_selection_serves_all_that_changes_messages(

@@ -174,6 +174,8 @@ def _contents(file: str | None) -> bytes:
     assert file is not None
     try:
         with open(file, "rb") as stream:
+            # One byte more than may be: it is refused as too large, and a file of any size is not
+            # read.
             return stream.read(MAX_PAYLOAD + 1)
     except OSError as error:
         raise terminal.CommandError(f"--file {file}: {error.strerror}") from None

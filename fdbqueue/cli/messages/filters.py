@@ -63,6 +63,7 @@ class Filters:
 
     def wanted(self, search: Search | None) -> Wanted:
         """Whether a message passes, given what ``search`` returned."""
+        # Once for all: the age of a message must not depend on when its page was read.
         now_ms = fdbqueue.Clock().wall_ms()
         since, until = (
             None if at is None else at.timestamp() * 1000 for at in (self.since, self.until)

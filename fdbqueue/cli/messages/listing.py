@@ -117,6 +117,7 @@ def find(
         more = listings.more(kind.noun, len(shown), kind.id(shown[-1]), total) if cut else None
         return _view(kind, shown, empty, more)
 
+    # A screen has an end: without one, each look would read the whole queue.
     most = (BATCH if output.watch is not None else None) if every else limit
     if most is not None or output.as_csv:
         listings.show(look, output)
@@ -153,6 +154,7 @@ def waiting(
         except InvalidArgument:
             if len(known) == 1:
                 raise
+            # The last one is gone, as listings are no snapshot: the one before it will do.
             known.pop()
             continue
         if not page:
@@ -379,6 +381,7 @@ def show(
 
     def page() -> listings.View:
         found = queue.get(db, message_id)
+        # The history before it cannot have the message, and may be long.
         since_ms = None if found is None else found.message.enqueued_at_ms
         events, _ = finding.events(db, queue, message_id, since_ms)
         if found is None:

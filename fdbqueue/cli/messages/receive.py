@@ -77,6 +77,7 @@ def receive(
                     queue.release(db, deliveries, delay=0)
                 raise
             if ack:
+                # Only once they are printed: whoever reads the output has them, or they come again.
                 queue.ack(db, deliveries)
     if not received:
         paused = " (it is paused)" if queue.options(db).paused else ""
@@ -107,6 +108,8 @@ def _batches(
     while max_messages:
         try:
             found = take(min(batch, max_messages), wait)
+        # Large payloads: fewer of them fit into one transaction. An eighth, so that a few tries are
+        # enough.
         except TransactionTooLarge:
             if batch == 1:
                 raise

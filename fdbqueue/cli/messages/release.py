@@ -59,6 +59,7 @@ def release(
         chosen = [
             each.delivery.token
             for each in finding.leases(db, queue)
+            # A stream settles its plan itself, and would lose messages of its batch.
             if not each.planned and consumer in (None, each.consumer)
         ]
         if not change.dry_run:

@@ -117,6 +117,8 @@ def cancel(name: QueueName, ids: Ids = None, *, choice: Choice, change: ChangeOp
         leased = [each for each, state in part.ids.items() if state == "leased"]
         if not part.ids and "leased" in part.states:
             leased = [each.id for each in _leased(db, queue) if part.wanted(each)]
+        # Those that are handled first: of what waits, some may be taken meanwhile, and then be
+        # missed.
         part.change(queue.cancel, ["leased"])
         running.extend(each for each in leased if (now := queue.get(db, each)) and now.cancelled)
         waiting = [each for each in part.states if each != "leased"]
@@ -233,6 +235,7 @@ def retry(
                 terminal.sleep(began + retried / rate - time.monotonic())
 
         part.told = paced
+        # A tenth of a second's worth, so that the rate is even, and not one burst a second.
         at_once = None if rate is None else max(1, min(BATCH, int(rate / 10)))
         return part.change(partial(part.queue.retry, at_once=at_once))
 
@@ -322,6 +325,7 @@ def _change(
     ids = [*dict.fromkeys(given or [])]
     states = _chosen(verb, ids, choice)
     search = choice.search()
+    # Its functions run in transactions, over envelopes; large payloads are not among them.
     if search is not None and search.payloads:
         raise terminal.CommandError(
             "a change sees no payloads: give the ids that fdbq message find prints"

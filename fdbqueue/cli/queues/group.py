@@ -47,9 +47,12 @@ def list_(
     db, queue = context.open_queue(name)
     limit = page.limit or LISTED
 
+    def read(most: int, after: str | None) -> list[Group]:
+        return queue.groups.list(db, most, after=after)
+
     def look() -> listings.View:
         if group is None:
-            found = queue.groups.list(db, min(limit + 1, 1_000), after=page.after)
+            found = listings.paged(read, limit + 1, page.after, lambda each: each.name)
         else:
             found = [_known(db, queue, group)]
         now_ms = fdbqueue.Clock().wall_ms()

@@ -12,6 +12,7 @@ from ...values.limits import (
     KeyBacklog,
     KeyLimits,
     KeyState,
+    Limit,
     LimitState,
     LimitSummary,
     OwnLimits,
@@ -90,9 +91,12 @@ def list_(queue: OfQueue = None, *, page: PageOptions, output: ListOutput) -> No
     after = None if page.after is None else pair("--after", page.after, "DIMENSION=NAME")
     db, limits = context.connect(), _shared()
 
+    def read(most: int, after: Limit | None) -> list[LimitSummary]:
+        return limits.list(db, most, after=after)
+
     def look() -> listings.View:
         now_ms = fdbqueue.Clock().wall_ms()
-        rows = limits.list(db, most + 1, after=after)
+        rows = listings.paged(read, most + 1, after, lambda each: (each.dimension, each.name))
         found = rows[:most]
         last = f"{found[-1].dimension}={found[-1].name}" if found else ""
         return listings.table(
@@ -116,10 +120,21 @@ def list_(queue: OfQueue = None, *, page: PageOptions, output: ListOutput) -> No
 def _keys(name: str, most: int, after: str | None) -> Any:
     db, queue = context.open_queue(name)
 
+    def read_waiting(most: int, after: str | None) -> list[KeyBacklog]:
+        return queue.keys.waiting(db, most, after=after)
+
+    def read_limited(most: int, after: str | None) -> list[tuple[str, OwnLimits]]:
+        return [*queue.keys.limited(db, most, after=after).items()]
+
     def look() -> listings.View:
         now_ms = fdbqueue.Clock().wall_ms()
-        waiting = {each.key: each for each in queue.keys.waiting(db, most + 1, after=after)}
-        limited = queue.keys.limited(db, most + 1, after=after)
+        waiting = {
+            each.key: each
+            for each in listings.paged(read_waiting, most + 1, after, lambda it: it.key)
+        }
+        limited = dict(listings.paged(read_limited, most + 1, after, lambda it: it[0]))
+        # Each of the two lists has enough: what is past the first page of both cannot be on this
+        # one.
         names = sorted({*waiting, *limited})
         found = names[:most]
         return listings.table(

@@ -72,6 +72,8 @@ def create(
             fdbqueue.Queue.create(to, each, root=root, **given) for each in dict.fromkeys(names)
         ]
 
+    # One transaction for several: all or none. A single one needs none from here, and then waits
+    # for a store that is being made.
     queues = create_all(db) if len(set(names)) == 1 else fdbqueue.transactional(create_all)(db)
     if as_json:
         listings.print_results(

@@ -63,6 +63,8 @@ def history(
     try:
         events = _events(db, queue, last)
         if most is not None:
+            # Read from the start, as stamps cannot be counted backwards; only the last ones are
+            # kept.
             kept: deque[fdbqueue.Event] = deque(maxlen=min(most, sys.maxsize))
             for event in events:
                 kept.append(event)
@@ -101,6 +103,7 @@ def _events(
     while found := queue.history(db, PAGE, after):
         yield from found
         after = found[-1].stamp
+        # The end for now: another look would cost a round trip to find nothing.
         if len(found) < PAGE:
             return
 

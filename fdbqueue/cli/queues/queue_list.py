@@ -70,6 +70,8 @@ def list_(
         found = [*surveyed(db, names)]
         if non_empty:
             found = [each for each in found if held(each[1].depth)]
+        # By name first: sorting is stable, and so queues of equal depth stay in the order of their
+        # names.
         found.sort(key=lambda each: natural(each[0]))
         if sort != "name":
             found.sort(key=lambda each: -int(getattr(each[1].depth, sort)))
@@ -213,6 +215,7 @@ def backlogs(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue) -> list[WaitingMe
         _backlog(each.key, each.waiting, each, each.limits.rate, each.limits.paused, now_ms)
         for each in states
     ]
+    # Limits are of all queues: only those for which this one's messages wait count here.
     for limit in queue.limits.list(db, LOOKED_AT):
         if limit.waiting:
             state = queue.limits[limit.dimension, limit.name].state(db)

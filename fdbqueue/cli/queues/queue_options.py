@@ -44,6 +44,7 @@ def _value(text: str) -> Any:
         value = json.loads(text)
     except ValueError:
         return text
+    # What JSON takes for a text or null was meant as it stands.
     return value if isinstance(value, dict | int | float | bool) else text
 
 

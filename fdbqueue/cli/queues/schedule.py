@@ -124,9 +124,12 @@ def list_(name: QueueName, *, page: PageOptions, output: ListOutput) -> None:
     db, queue = context.open_queue(name)
     limit = page.limit or LISTED
 
+    def read(most: int, after: str | None) -> list[Schedule]:
+        return queue.schedules.list(db, most, after=after)
+
     def look() -> listings.View:
         now_ms = fdbqueue.Clock().wall_ms()
-        found = queue.schedules.list(db, min(limit + 1, 1_000), after=page.after)
+        found = listings.paged(read, limit + 1, page.after, lambda each: each.name)
         shown = found[:limit]
         return listings.table(
             ["schedule", "ticks", "next", "last", "fired"],

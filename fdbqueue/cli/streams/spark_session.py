@@ -32,6 +32,7 @@ def job(name: str, unit: str) -> Iterator[tuple[ModuleType, dict[str, Any]]]:
     def start() -> SparkSession:
         spark.check_java()
         terminal.note("starting Spark, which takes a few seconds")
+        # It logs a traceback for each error that is caught here and told in one line.
         logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
         with _silent_children():
             return spark.local(f"fdbq stream {name}", short=True, config={"spark.log.level": "OFF"})

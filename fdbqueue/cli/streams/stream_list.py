@@ -111,6 +111,7 @@ def _streams(
         SinkProgress(each, known.get(each, SinkState()), staged.get(each, Undecided()))
         for each in {*known, *staged}
     ]
+    # A reader and a writer may have the same name: both are meant by it.
     found += [StreamPlans(each.name, each) for each in queue.streams.plans.list(db)]
     found = sorted((s for s in found if name in (None, s.name)), key=lambda s: (s.name, str(s)))
     if name is not None and not found:
