@@ -1,6 +1,6 @@
 """The embedded engine, beside the cost of the bindings and of SQLite alone.
 
-Every figure of docs/embedded.md comes from it. Compared rounds alternate, and the best round of
+Every figure of docs/engine.md comes from it. Compared rounds alternate, and the best round of
 each counts. Costs are processor time of the calling thread, which other work on the machine
 distorts least, together with wall-clock time.
 """
