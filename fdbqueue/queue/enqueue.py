@@ -98,7 +98,7 @@ class Enqueuing(Handle, Generic[T]):
         limits: up to five limits that it shares with messages of other queues of the root, by
             their dimensions, such as ``{"api": "stripe"}``: at most as many of them are out at once
             as ``Queue.limits`` says. It waits for its key first, then for each limit in the order
-            of the dimensions. See docs/keys.md.
+            of the dimensions. See docs/limits.md.
         room: seconds to wait for room in a full queue whose ``bounds.when_full`` is "block"; 0
             does not wait, and neither does your own transaction. The deadline of ``within`` counts
             apart.
