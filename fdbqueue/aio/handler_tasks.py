@@ -107,6 +107,7 @@ class HandlerTasks(HandlerThreads):
         """Run a coroutine in the loop, and wait for it in another thread, as one that browses."""
         context = self._context.copy()
         for variable, value in copy_context().items():
+            # What the calling thread has set goes before what the worker was started with.
             context.run(variable.set, value)
 
         async def call() -> R:
@@ -178,6 +179,8 @@ class HandlerTasks(HandlerThreads):
     def _create(self, found: Sequence[Assignment | UrgentCheck], again: bool) -> None:
         for each in found:
             task = self._loop.create_task(self._do(each, again))
+            # The loop keeps only weak references: without another, a task may be collected as it
+            # runs.
             self._tasks.add(task)
             task.add_done_callback(self._done)
 

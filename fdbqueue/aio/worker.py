@@ -197,6 +197,7 @@ class Worker(Twin):
         """Let a thread wait, for handlers in the loop. If the task is cancelled meanwhile, stop at
         once."""
         cancelled = None
+        # A thread of its own: the loop's default pool may be full of handlers that this waits for.
         with ThreadPoolExecutor(1, "fdbqueue-stop") as threads:
             called = asyncio.get_running_loop().run_in_executor(threads, call)
             while not called.done():
@@ -244,6 +245,7 @@ class _Blocking(worker.Worker):
     def _add(self) -> None:
         while self._added:
             self._added[0]()
+            # Only once it is added: after an error, the next call tries it again.
             del self._added[0]
 
     def __enter__(self) -> Self:
@@ -314,4 +316,5 @@ def _signals(
     finally:
         for number in numbers:
             loop.remove_signal_handler(number)
+            # asyncio leaves the default action behind, whatever was there before.
             signal.signal(number, before[number])

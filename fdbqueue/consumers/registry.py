@@ -205,6 +205,7 @@ def _list_requests(
     """Add the living consumers that stand in line and are not registered."""
     registered = {holder_of(consumer) for consumer, one in found.items() if one.session}
     for subscription, index, claim, request in line.parse_all(keys, requests):
+        # A registered consumer that stands in line is listed already.
         if holder_of(claim) in registered or not line.alive(at.version, index, request):
             continue
         began_ms, seen_ms = (
@@ -281,6 +282,7 @@ def evict_waiters(tr: fdb.Transaction, scope: Scope) -> list[bytes]:
     for kv in tr.snapshot.get_range(waiting.start, waiting.stop, limit=MAX_WAITERS):
         record = ConsumerRecord.unpack(kv.value)
         if sessions.is_dead(record.heartbeat, at):
+            # A sign of life at the same time wins: whoever lives is not removed.
             tr.add_read_conflict_key(kv.key)
             name = scope.keys.consumer.parse(kv.key)[1]
             consumer = ConsumerRef(name, record.priority, subscription=record.subscription)

@@ -41,6 +41,8 @@ def page(
     every = scope.keys.holding(KINDS[state])
     begin = begin or every.start
     mixed = KINDS[state] is QueueKeys.delayed
+    # What is tried again and what comes later stand together, by their times: of the others a page
+    # skips a thousand, not a whole queue.
     most = max(limit, LOOKED_AT) if mixed else limit + 1
     found: list[FoundMessage] = []
     room, following = BATCH_BYTES, b""

@@ -75,6 +75,8 @@ def messages(
 
     while True:
         found, begin = queue._read(tr, read)
+        # An empty page says that there are no more: where only others were found, look on behind
+        # them.
         if found or not begin:
             return found
 

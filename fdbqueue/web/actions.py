@@ -222,6 +222,7 @@ def _cancel_running(site: Site, terms: ActionTerms, _: Told) -> int:
     queue = site.queue(terms.queue)
     taken = queue.cancel(site.db, terms.message).taken
     found = queue.get(site.db, terms.message)
+    # Somebody else may have been faster: it is cancelled, as was wanted.
     return int(taken > 0 or (found is not None and found.cancelled))
 
 
@@ -267,6 +268,7 @@ def _pause_limit(site: Site, terms: ActionTerms, _: Told) -> int:
 
 def _resume_limit(site: Site, terms: ActionTerms, _: Told) -> int:
     before, _all = _limited(site, terms)
+    # Others may have come to wait meanwhile.
     return before - min(before, _limit(site, terms).resume(site.db).waiting)
 
 
@@ -276,6 +278,7 @@ def _wanted(terms: ActionTerms) -> Callable[[Message], bool]:
 
     def wanted(message: Message) -> bool:
         came_ms = message.enqueued_at_ms if message.death is None else message.death.died_at_ms
+        # What came after somebody was asked was not in the number that they agreed to.
         return (until_ms is None or came_ms <= until_ms) and matches(message)
 
     return wanted

@@ -93,6 +93,7 @@ def page(
     found: list[T] = []
     checked, until = 0, time.monotonic() + MAX_SECONDS
     while True:
+        # One more than a page has tells whether others follow.
         some = read(limit + 1 if matches is None else STEP, after)
         for each in some:
             if len(found) == limit or (matches and checked and time.monotonic() > until):

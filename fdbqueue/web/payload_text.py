@@ -45,6 +45,7 @@ def payload_text(payload: bytes, content_type: str) -> PayloadText:
 
 
 def _whole(start: bytes) -> str:
+    # A character has four bytes at most, so three of them can be there without the last.
     for missing in range(4):
         try:
             return start[: len(start) - missing].decode()

@@ -146,6 +146,7 @@ class Runs:
                     del self._known[run.id]
         if not begun:
             return True
+        # No daemon: the process ends once the run has, and its end is in the audit log.
         threading.Thread(target=self._run, args=(run,), name="fdbqueue-web-run").start()
         return True
 

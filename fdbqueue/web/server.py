@@ -142,6 +142,7 @@ class Sparse(logging.Filter):
         self._count: dict[str, int] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
+        # The template, not the text: lines that differ only in a name are of one kind.
         kind, now = str(record.msg), self._clock()
         if now >= self._until.get(kind, 0.0):
             kept = self._count.get(kind, 0) - LOG_LINES

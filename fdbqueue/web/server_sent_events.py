@@ -76,6 +76,7 @@ class Events:
             answer = StreamingResponse(
                 _stream(page, scope["fdbqueue.stays"]),
                 media_type="text/event-stream",
+                # nginx would hold events back until a buffer is full.
                 headers={"x-accel-buffering": "no"},
             )
             await answer(scope, receive, send)
@@ -232,5 +233,6 @@ def _give(viewer: asyncio.Queue[bytes], found: bytes) -> None:
         # Dropped, since all of it is in the page that it is told to fetch.
         while not viewer.empty():
             viewer.get_nowait()
+        # END is empty, and stays what it is: nothing comes behind it.
         found = found and CHANGED
     viewer.put_nowait(found)

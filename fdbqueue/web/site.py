@@ -57,6 +57,7 @@ class Site:
         self.name = name
         self.actions = actions
         self.watcher = Watcher(db, root)
+        # Of its own: anyio's default is shared with the application that mounts the pages.
         self._threads = CapacityLimiter(THREADS)
         self._filters = CapacityLimiter(FILTERS)
         self.templates = Environment(
@@ -167,6 +168,7 @@ def cut(found: list[T], limit: int) -> tuple[list[T], T | None]:
 def number(query: Query, name: str, default: int, most: int) -> int:
     """A number of a query, from 1 to ``most``; the default if it is none."""
     text = query.get(name, "")
+    # Python converts no number of thousands of digits, and takes long for fewer.
     digits = text.lstrip("0")[:18] or "0"
     return min(most, max(1, int(digits))) if text.isascii() and text.isdecimal() else default
 

@@ -60,6 +60,7 @@ class Users:
         given = credentials(authorization)
         if given is None:
             return None
+        # A token comes without a name: it is tried with each.
         names = [user.name for user in self._known.values()] if given[0] is None else [given[0]]
         return self._find([_digest(name, given[1]) for name in names])
 
@@ -74,6 +75,8 @@ class Users:
 
 
 def _digest(name: str, secret: str) -> bytes:
+    # With the name, so that one secret of two users has two digests; and all have one length, so
+    # that comparing tells nothing of theirs.
     return hashlib.sha256(f"{name}\0{secret}".encode()).digest()
 
 
@@ -111,6 +114,7 @@ class Attempts:
         until, count = self._wrong.pop(whose, (0.0, 0))
         self._wrong[whose] = (until, count + 1) if now < until else (now + TRY_SECONDS, 1)
         if len(self._wrong) > MOST_TRIED:
+            # The oldest goes: whoever guesses under many names cannot fill the memory.
             self._wrong.popitem(last=False)
 
 
@@ -144,8 +148,10 @@ class _UsersOfFile(Users):
     def _refresh(self) -> None:
         if _version(self._file.stat()) == self._read:
             return
+        # Until all of it is read: after an error the next request tries again.
         self._read = ()
         with self._file.open("rb") as opened:
+            # Of what was opened: the name may mean another file by now.
             found = os.fstat(opened.fileno())
             if stat.S_IMODE(found.st_mode) & 0o077:
                 raise _wrong(self._file, "other users may read it: chmod 600 it")

@@ -69,6 +69,7 @@ def backlog_reads(
     """Issue the read of ``backlogs``."""
     every = keys.backlog.rows
     begin = every.start if after is None else keys.backlog.under(after).stop
+    # Two rows for each: since when messages wait, and how many.
     return tr.snapshot.get_range(begin, every.stop, limit=2 * limit)
 
 
@@ -146,6 +147,7 @@ def shared(
     issued, backlogs = rows(keys.limits, 1), _backlogs(keys, rows(keys.backlog, 2))
     own = {keys.limits.parse(kv.key)[0]: key_limits.shared(kv.value) for kv in issued}
     found = []
+    # Both lists have the first of theirs, so the first of both together are among them.
     for gate in sorted({*own, *backlogs}, key=keys.limits)[:limit]:
         assert not isinstance(gate, str), "a limit"
         terms, (waiting, since_ms) = own.get(gate, KeyLimits(None)), backlogs.get(gate, (0, None))

@@ -192,6 +192,7 @@ class Planner:
         while True:
             attempt = partial(self._step, mark=mark, limits=limits, attempts=count(1))
             step = self._queue._run(db, attempt, wrote=lambda step: step.wrote)
+            # Committed: from now on, another owner means that somebody has taken over.
             self._held = True
             if step.done:
                 return step.mark
@@ -201,6 +202,8 @@ class Planner:
     ) -> _PlanStep:
         scope = self._queue._scope(tr)
         open_plans, wrote = self._open(tr, scope, mark)
+        # To acknowledge again what is acknowledged is no error: the first answer may have been
+        # lost.
         if limits or mark.batch > open_plans.state.acknowledged:
             mark = self._checked(open_plans, mark)
         if mark.batch > open_plans.state.acknowledged:
@@ -209,6 +212,7 @@ class Planner:
         if open_plans.ended:
             plans.end(tr, scope, open_plans)
             wrote = True
+        # More than one transaction removes: the next one goes on.
         if open_plans.ended:
             return _PlanStep(None, False, wrote)
         if limits is None:

@@ -155,6 +155,7 @@ class Sink:
         state = self.state(db)
         if state.batch < 0:
             return state
+        # Without attempts: the batch is fixed, so those of the first list hold.
         return self.publish(db, state.batch, (), room=room, progress=progress)
 
     def discard(
@@ -225,6 +226,7 @@ class Stager:
         if size > self._largest:
             raise PayloadTooLarge(size=size, limit=self._largest)
         if type(priority) is not int or not 0 <= priority < len(self._levels):
+            # It raises: the list is only the quick way for what is right.
             self._options.level(priority)
         checked = check_headers(headers) if headers else {}
         if self._options.ordered:
@@ -277,6 +279,7 @@ class Stager:
     def _flush(self) -> None:
         full, self._packer.pieces = self._packer.pieces, []
         for begin in range(0, len(full), FLUSH_PIECES):
+            # Some run has fixed the batch: rows that come now would never count.
             if self.fixed:
                 break
             pieces = full[begin : begin + FLUSH_PIECES]

@@ -233,6 +233,8 @@ class Subscription:
             known = self._known(tr, scope)
             changed = Definition(known.name, known.mode, wanted, known.exclusive, known.auto_close)
             creation.store(tr, scope, changed)
+            # It has skipped messages that the new selector may want. A browsing one promises to
+            # show each once.
             if changed.mode is Mode.ACQUIRE:
                 creation.rewind(tr, scope, self.name)
 
@@ -273,6 +275,7 @@ class Subscription:
         try:
             return self._supply.known(scope)
         except NotFound:
+            # What this process knows of the queue may be older than the subscription.
             self._queue._entry.renew(tr)
             raise
 

@@ -70,6 +70,7 @@ class Acting:
             return PlainTextResponse("The form did not come.\n", 408, {"connection": "close"})
         except ClientDisconnect:
             return Response(status_code=408)
+        # Any bytes decode like this; what is not ASCII comes percent-encoded, and as UTF-8.
         form = dict(parse_qsl(body.decode("latin-1"), keep_blank_values=True))
         return await self._site.answering(partial(self._act, form))(request)
 
@@ -91,6 +92,7 @@ class Acting:
         terms = replace(terms, until_ms=moment)
         if not self._runs.start(ActionRun(id, name, terms, user_of(request), expected, most)):
             return PlainTextResponse("Too many actions are under way.\n", 503, {"retry-after": "5"})
+        # Reloading what this leads to shows the action again, and does not repeat it.
         return RedirectResponse(link(request)("run", id=id), 303)
 
     def run(self, request: Request) -> Response:

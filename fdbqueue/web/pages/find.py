@@ -33,6 +33,7 @@ def find(site: Site, request: Request) -> Response:
     found: list[MessageState] = []
     checked, more = 0, False
     for each in finding.find(site.db, queue):
+        # So many are looked at however slow the store is: else a busy one would show nothing.
         if len(found) == SHOWN or (checked >= MAX_CHECKED and time.monotonic() > until):
             more = True
             break

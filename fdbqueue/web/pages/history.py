@@ -36,6 +36,7 @@ def history(site: Site, request: Request) -> Response:
         found += some
     counts = Counter(event.transition for event in found)
     figures = report.HistoryReport()
+    # They were read from the newest on, and are counted in the order in which they happened.
     figures.add(found[::-1])
     begin_ms = found[-1].at_ms if found else 0
     end_ms = found[0].at_ms + 1 if found else begin_ms

@@ -52,6 +52,7 @@ def _get_checked(tr: EmbeddedTransaction, key: bytes, snapshot: int) -> Future:
         tr.check()
         if key >= SYSTEM and key >= tr.read_limit and key != METADATA_VERSION:
             raise Fault(codes.OUTSIDE_LEGAL_RANGE)
+        # No write accepts such a key, so it has no value.
         if len(key) > KEY_LIMIT and len(key) > longest(key):
             return Future(None)
     except Fault as error:
@@ -63,6 +64,7 @@ def _get_checked(tr: EmbeddedTransaction, key: bytes, snapshot: int) -> Future:
 
 
 def _failed(tr: EmbeddedTransaction, error: Exception) -> Future:
+    # As on a cluster, the commit fails with it, too, even if nobody asks for the result.
     if tr.read_error is None:
         tr.read_error = error
     return Future(error=error)
@@ -185,6 +187,7 @@ def fdb_transaction_get_range(
             try:
                 rows, more = read_view.current(tr).range(low, high, bool(reverse), limit, size)
                 first, last = low, high
+                # Only as far as it was read: what lies behind is no conflict.
                 if more and reverse:
                     first = rows[-1][0]
                 elif more:
