@@ -8,16 +8,27 @@ from msgspec.structs import replace
 
 from ..schema import counters
 from ..schema.envelope import Envelope
-from ..schema.records import BacklogPlace, Delayed
+from ..schema.records import BacklogPlace, DeadLetter, DeadRecord, Delayed
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb, transactional
 from ..values.model import Due, Position
-from ..values.states import PROMOTE, PUT_OFF, State
-from . import lookup, place, run, transitions
+from ..values.states import (
+    PROMOTE,
+    PUT_OFF,
+    REVISE_DEAD,
+    REVISE_READY,
+    REVISE_SCHEDULED,
+    State,
+)
+from . import history, lookup, payloads, place, run, transitions
 from .delivery import promotion
-from .enqueue import delayed
+from .enqueue import bounds, delayed
 from .lookup import FoundMessage
 from .slots import backlog, hand_over
+
+Content = tuple[bytes, str]
+"""A payload, and its content type."""
+_REVISIONS = {each.target: each for each in (REVISE_READY, REVISE_SCHEDULED, REVISE_DEAD)}
 
 
 @transactional
@@ -27,18 +38,58 @@ def edit(
     found: Sequence[FoundMessage],
     priority: int | None,
     due_ms: int | None,
+    content: Content | None = None,
 ) -> None:
-    """Change the priority of waiting messages, the time they are due, or both.
+    """Change the priority of waiting messages, the time they are due, or what they say.
 
-    found: read with a conflict, and no dead letters. due_ms: 0 for as soon as possible.
+    found: read with a conflict; dead letters only for ``content``. due_ms: 0 for as soon as
+    possible.
 
-    In another level they go behind all others; they keep their ids. Raises ``InvalidArgument``.
+    In another level they go behind all others; they keep their ids. Raises ``InvalidArgument``,
+    and with ``content`` ``QueueFull`` and ``PayloadTooLarge``.
     """
 
-    def changed(old: Envelope) -> Envelope:
-        return old if priority is None else replace(old, priority=priority)
+    def changed(each: FoundMessage) -> Envelope:
+        envelope = each.message.envelope
+        if content is not None:
+            envelope = revise(tr, scope, each, _saying(envelope, content))
+        return envelope if priority is None else replace(envelope, priority=priority)
 
-    change(tr, scope, [(each, changed(each.message.envelope)) for each in found], due_ms)
+    changes = [(each, changed(each)) for each in found]
+    for each, envelope in changes:
+        if each.death is not None:
+            position, death = each.message.position, each.death
+            letter = DeadLetter(position, envelope.pack(), death.reason, death.died_at_ms)
+            tr[lookup.key(scope.keys, each.place)] = letter.pack()
+    change(tr, scope, [one for one in changes if one[0].death is None], due_ms)
+
+
+def _saying(envelope: Envelope, content: Content) -> Envelope:
+    payload, content_type = content
+    return replace(
+        envelope,
+        payload=payload,
+        content_type=content_type,
+        compression="",
+        raw_size=None,
+        chunks=b"",
+        chunk_bytes=0,
+    )
+
+
+def revise(tr: fdb.Transaction, scope: Scope, found: FoundMessage, envelope: Envelope) -> Envelope:
+    """Store what a message says from now on; returns its envelope. Raises ``QueueFull`` and
+    ``PayloadTooLarge``, before anything is written."""
+    old = found.message
+    if found.source is State.READY:
+        grown = envelope.size - old.envelope.size
+        bounds.check_growth(tr, scope, bounds.reads(tr, scope), grown)
+    envelope = payloads.store(tr, scope, envelope)
+    # After the new payload is stored, under another name: readers of the old one conflict with the
+    # message itself.
+    payloads.remove(tr, scope.keys, old.envelope)
+    history.record(tr, scope, _REVISIONS[found.source], [old])
+    return envelope
 
 
 def change(
@@ -125,10 +176,10 @@ def _put(
     return None
 
 
-def editable(found: FoundMessage | None) -> bool:
-    """Whether a message waits, and can be read."""
+def editable(found: FoundMessage | None, *, dead: bool = False) -> bool:
+    """Whether a message waits, and can be read. dead: whether a dead letter is also editable."""
     return (
         found is not None
         and found.message.envelope.readable
-        and isinstance(found.place, Position | Due | BacklogPlace)
+        and isinstance(found.place, Position | Due | BacklogPlace | (DeadRecord if dead else Due))
     )

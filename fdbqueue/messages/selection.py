@@ -245,11 +245,12 @@ def edit(
     rows: Sequence[FoundMessage],
     priority: int | None,
     due_ms: int | None,
+    content: editing.Content | None = None,
 ) -> int:
-    """Change what waits and can be read, as ``editing.edit``; returns how many."""
-    some = [row for row in rows if editing.editable(row)]
+    """Change what can be read, as ``editing.edit``; returns how many."""
+    some = [row for row in rows if editing.editable(row, dead=content is not None)]
     _watch(tr, scope, some)
-    editing.edit(tr, scope, some, priority, due_ms)
+    editing.edit(tr, scope, some, priority, due_ms, content)
     return len(some)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
-from typing import NamedTuple, TypedDict, Unpack
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 from ..consumers import wakeups
 from ..errors import InvalidArgument
@@ -24,7 +24,9 @@ from ..values.content import check_count
 from ..values.durations import Seconds
 from ..values.model import NOT_AN_ID, Message, Progress
 from ..values.selector import Selector
+from ..values.serializers import dumps
 from ..values.states import State
+from .enqueue import Enqueuing
 from .queue_base import Handle, Transactor, finished
 from .validation import check_terms, due
 
@@ -142,31 +144,40 @@ def retry(
 
 
 def edit(
-    queue: Handle,
+    queue: Enqueuing[Any],
     tr: Transactor,
     ids: Ids = None,
     *,
     priority: int | None = None,
     delay: Seconds | None = None,
     at: datetime | None = None,
+    payload: Any = ...,
     **chosen: Unpack[Chosen],
 ) -> Progress:
-    """Change the priority of waiting messages, or when they are due.
+    """Change the priority of waiting messages, when they are due, or what they say.
 
     priority: in another level a message goes behind all others; in the same level it keeps its
         place.
     delay, at: as in ``enqueue``, from now on; 0 makes it ready now. A ready message returns to
         its place when it is due. One with a key or limits gives up its slots until then, and comes
         in behind all others.
-    states: "ready", "waiting", "retrying" or "scheduled"; None for all of these.
+    payload: what the queue's serializer takes, for messages that ``ids`` name. Who has browsed them
+        has seen what they said before.
+    states: "ready", "waiting", "retrying" or "scheduled", and "dead" where only the payload
+        changes; None for all of these.
 
-    They keep their ids. Leased messages and dead letters stay unchanged. Two or three round trips
-    for each page. Conflicts with whatever moves the messages. Raises ``InvalidArgument``.
+    They keep their ids. Leased messages stay unchanged. Two or three round trips for each page.
+    Conflicts with whatever moves the messages. Raises ``InvalidArgument``, and for a payload
+    ``InvalidPayload`` and ``QueueFull``.
     """
-    if priority is None and delay is None and at is None:
-        raise InvalidArgument(
-            argument="priority", value=None, problem="give what changes: priority, delay or at"
-        )
+    later = not (priority is None and delay is None and at is None)
+    if not later and payload is ...:
+        problem = "give what changes: priority, delay, at or payload"
+        raise InvalidArgument(argument="priority", value=None, problem=problem)
+    content = None if payload is ... else dumps(queue._serializer, payload)
+    if content is not None and ids is None:
+        problem = "a payload is for messages that you name: give ids"
+        raise InvalidArgument(argument="ids", value=None, problem=problem)
 
     def act(tr: fdb.Transaction, scope: Scope, page: SelectedPage) -> tuple[int, Sequence[str]]:
         if priority is not None:
@@ -175,12 +186,12 @@ def edit(
         if delay is not None or at is not None:
             due_ms = due(delay or 0.0, at, scope.now_ms(tr)) or 0
         waiting = wakeups.reads(tr, scope.keys, max(1, len(page.rows)))
-        count = selection.edit(tr, scope, page.rows, priority, due_ms)
+        count = selection.edit(tr, scope, page.rows, priority, due_ms, content)
         if count:
             wakeups.wake(tr, scope.keys, waiting)
         return count, ()
 
-    every = (*LATER, *COMING)
+    every = (*LATER, *COMING) if later else (*LATER, *COMING, DEAD)
     verb = Verb(act, every, every, all=False, leaves=False, stays=True)
     return _select(queue, tr, verb, ids, chosen)
 

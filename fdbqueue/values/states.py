@@ -102,6 +102,7 @@ DEAD_LETTER_READY = Transition("dead-letter ready", State.READY, State.DEAD, End
 DEAD_LETTER_SCHEDULED = Transition("dead-letter scheduled", State.SCHEDULED, State.DEAD, End.REJECT)
 REVISE_READY = Transition("revise ready", State.READY, State.READY)
 REVISE_SCHEDULED = Transition("revise scheduled", State.SCHEDULED, State.SCHEDULED)
+REVISE_DEAD = Transition("revise dead", State.DEAD, State.DEAD)
 REQUEST_CANCEL = Transition("request cancel", State.LEASED, State.LEASED)
 REPLACE_READY = Transition("replace ready", State.READY, State.PURGED, End.REPLACE)
 REPLACE_SCHEDULED = Transition("replace scheduled", State.SCHEDULED, State.PURGED, End.REPLACE)

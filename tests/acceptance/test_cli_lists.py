@@ -169,6 +169,38 @@ def test_what_waits_is_listed_and_edited(db: fdb.Database, fdbq: Fdbq, name: str
     assert [message.payload for message in queue.peek(db, 9)] == [b"later", b"0"]
 
 
+def test_lists_show_the_keys_of_messages(db: fdb.Database, fdbq: Fdbq, name: str) -> None:
+    queue = Queue(name)
+    queue.enqueue_many(db, [NewMessage({"customer": "carl"}, key="carl") for _ in range(3)])
+    delivery = queue.receive(db)
+    assert delivery is not None
+    queue.reject(db, delivery, "no")
+    assert queue.receive(db) is not None
+
+    for state in ([], ["--state", "leased"], ["--state", "waiting"], ["--state", "dead"]):
+        header, _, row, *_ = fdbq.ok("message", "find", name, *state).out.splitlines()
+        assert " key " in header
+        assert " carl " in row
+    told = fdbq.refused("message", "find", name, "customer = 'carl'", code=2)
+    assert "write payload.customer" in told
+
+
+def test_a_malformed_payload_is_repaired(db: fdb.Database, fdbq: Fdbq, name: str) -> None:
+    queue = Queue(name)
+    dead, waits = queue.enqueue_many(db, [{"number": "x"}, {"number": "y"}])
+    delivery = queue.receive(db)
+    assert delivery is not None
+    queue.reject(db, delivery, "malformed")
+
+    edited = fdbq.ok("message", "edit", name, dead, waits, "--payload", '{"number": 17}')
+
+    assert edited.out == f"edited 2 messages of queue {name}\n"
+    fdbq.ok("message", "retry", name, dead)
+    assert [queue.value(message) for message in queue.peek(db, 9)] == [{"number": 17}] * 2
+    told = fdbq.refused("message", "edit", name, "--all", "--payload", "1", code=2)
+    assert "--payload is for messages that you name" in told
+
+
 def test_every_listing_is_an_array_with_an_element_to_a_line_and_csv(
     db: fdb.Database, fdbq: Fdbq, name: str
 ) -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from fdbqueue import NewMessage, Queue, fdb
+from fdbqueue import Bounds, NewMessage, Queue, fdb
 from fdbqueue.cli.messages import listing
-from fdbqueue.errors import InvalidArgument
-from fdbqueue.testing import ManualClock
+from fdbqueue.errors import InvalidArgument, InvalidPayload, PayloadTooLarge, QueueFull
+from fdbqueue.testing import ManualClock, drain
 from tests.still_clock import StillClock
 
 
@@ -227,3 +228,89 @@ def test_messages_of_one_key_are_put_off_together(db: fdb.Database, space: fdb.S
     assert drained(db, queue) == []
     clock.seconds += 60
     assert sorted(drained(db, queue)) == [b"%d" % n for n in range(5)]
+
+
+@dataclass
+class Order:
+    number: int
+
+
+SIZES = {"small": 1, "in chunks": 200_000}
+
+
+@pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)
+@pytest.mark.parametrize("before", SIZES.values(), ids=SIZES)
+def test_a_message_says_something_else_in_its_place(
+    db: fdb.Database, space: fdb.Subspace, before: int, size: int
+) -> None:
+    queue = Queue[Any].create(db, "orders", root=space, max_attempts=1, history_seconds=60)
+    held, ready, *_ = queue.enqueue_many(db, [b"%d" % n + b"x" * before for n in range(10)])
+    other = queue.enqueue(db, b"0", priority=9)
+    waits = [queue.enqueue(db, b"x" * before, key="k") for _ in range(2)][1]
+    later = queue.enqueue(db, b"x" * before, delay=60)
+    for _ in range(2):
+        delivery = queue.receive(db)
+        assert delivery is not None
+        if delivery.id == other:
+            queue.reject(db, delivery, "malformed")
+    order = [each.id for each in queue.peek(db, 99)]
+    said = b"y" * size
+
+    done = queue.edit(db, [held, ready, other, waits, later], payload=said)
+
+    assert done.taken == 4
+    assert [each.id for each in queue.peek(db, 99)] == order
+    for each, state in (
+        (ready, "ready"),
+        (other, "dead"),
+        (waits, "waiting"),
+        (later, "scheduled"),
+    ):
+        found = queue.get(db, each)
+        assert found is not None
+        assert (found.message.payload, found.state.value) == (said, state)
+    dead = queue.dead.list(db)[0]
+    assert (dead.message.payload, dead.death.reason) == (said, "malformed")
+    assert "revise dead" in [each.transition for each in queue.history(db)]
+    assert queue.admin.verify(db).deviations == ()
+    queue.retry(db, other)
+    again = queue.receive(db)
+    assert again is not None
+    assert again.payload == said
+    queue.purge(db, match="TRUE", states=["ready", "waiting", "scheduled"])
+    queue.ack(db, again)
+    queue.cancel(db, held)
+    assert queue.depth(db).ready_bytes == 0
+    assert queue.admin.verify(db).deviations == ()
+
+
+def test_a_malformed_payload_is_repaired_and_a_wrong_one_refused(
+    db: fdb.Database, space: fdb.Subspace
+) -> None:
+    orders = Queue.create(db, "orders", root=space, serializer=Order, max_attempts=1)
+    untyped = Queue[Any]("orders", space)
+    bad = untyped.enqueue(db, {"number": "seven"})
+    seen: list[int] = []
+    drain(db, orders, lambda order: seen.append(order.number), failures=True)
+    assert [each.id for each in orders.dead.list(db)] == [bad]
+    with pytest.raises(InvalidPayload):
+        orders.edit(db, bad, payload={"number": "eight"})
+    with pytest.raises(InvalidArgument, match="give ids"):
+        orders.edit(db, match="TRUE", payload=Order(7))
+    # With another change, dead letters stay as they are.
+    assert orders.edit(db, bad, payload=Order(6), priority=9).taken == 0
+    assert orders.edit(db, bad, payload=Order(7)).taken == 1
+    orders.retry(db, bad)
+    drain(db, orders, lambda order: seen.append(order.number))
+    assert seen == [7]
+
+
+def test_a_payload_that_grows_needs_room(db: fdb.Database, space: fdb.Subspace) -> None:
+    queue = Queue.create(db, "orders", root=space, bounds=Bounds(bytes=10), max_payload=20)
+    first, second = queue.enqueue(db, b"12345"), queue.enqueue(db, b"12345", delay=60)
+    with pytest.raises(QueueFull):
+        queue.edit(db, first, payload=b"x" * 11)
+    with pytest.raises(PayloadTooLarge):
+        queue.edit(db, second, payload=b"x" * 21)
+    assert queue.edit(db, first, payload=b"x" * 10).taken == 1
+    assert payloads(db, queue) == [b"x" * 10]

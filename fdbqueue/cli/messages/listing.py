@@ -220,13 +220,17 @@ def message_table(
         ],
         "prio": [message.priority for message in messages],
         "failed": [message.attempts for message in messages],
+        "key": [_excerpt(message.key or "") for message in messages],
         "headers": [_headers(message.headers) for message in messages],
         "payload": [terminal.excerpt(message.payload) for message in messages],
     }
-    for optional in ("due in", "waits for", "failed", "headers"):
-        if not any(columns[optional]):
-            del columns[optional]
-    return [*columns], [*zip(*columns.values(), strict=True)]
+    return _columns(columns, "due in", "waits for", "failed", "key", "headers")
+
+
+def _columns(columns: dict[str, list[Any]], *optional: str) -> Table:
+    """Headers and rows of a table, without optional columns that are empty."""
+    shown = {name: cells for name, cells in columns.items() if name not in optional or any(cells)}
+    return [*shown], [*zip(*shown.values(), strict=True)]
 
 
 def _any_table(found: Sequence[fdbqueue.MessageState]) -> Table:
@@ -268,31 +272,31 @@ def _waiting_table(found: Sequence[fdbqueue.MessageState]) -> Table:
 
 def _leased_table(found: Sequence[fdbqueue.LeasedMessage]) -> Table:
     now_ms = fdbqueue.Clock().wall_ms()
-    return ["id", "attempt", "held", "expires in", "consumer", "token"], [
-        (
-            each.delivery.id,
-            each.delivery.attempt,
-            terminal.age(now_ms - each.since_ms) if each.since_ms else "",
-            expiry(each, now_ms),
-            each.consumer,
-            each.delivery.token.hex(),
-        )
-        for each in sorted(found, key=lambda each: (each.planned, each.delivery.expires_at_ms))
-    ]
+    those = sorted(found, key=lambda each: (each.planned, each.delivery.expires_at_ms))
+    held = [terminal.age(now_ms - each.since_ms) if each.since_ms else "" for each in those]
+    columns: dict[str, list[Any]] = {
+        "id": [each.delivery.id for each in those],
+        "attempt": [each.delivery.attempt for each in those],
+        "key": [_excerpt(each.delivery.message.key or "") for each in those],
+        "held": held,
+        "expires in": [expiry(each, now_ms) for each in those],
+        "consumer": [each.consumer for each in those],
+        "token": [each.delivery.token.hex() for each in those],
+    }
+    return _columns(columns, "key")
 
 
 def _dead_table(found: Sequence[fdbqueue.DeadMessage]) -> Table:
     now_ms = fdbqueue.Clock().wall_ms()
-    return ["id", "died", "failed", "why", "payload"], [
-        (
-            each.id,
-            terminal.age(now_ms - each.death.died_at_ms),
-            each.death.attempts,
-            _why(each),
-            terminal.excerpt(each.message.payload),
-        )
-        for each in found
-    ]
+    columns: dict[str, list[Any]] = {
+        "id": [each.id for each in found],
+        "died": [terminal.age(now_ms - each.death.died_at_ms) for each in found],
+        "failed": [each.death.attempts for each in found],
+        "key": [_excerpt(each.message.key or "") for each in found],
+        "why": [_why(each) for each in found],
+        "payload": [terminal.excerpt(each.message.payload) for each in found],
+    }
+    return _columns(columns, "key")
 
 
 def _why(dead: fdbqueue.DeadMessage) -> str:

@@ -15,7 +15,14 @@ import fdbqueue
 from fdbqueue.values.states import State
 
 from .. import context, durations, listings, terminal
-from ..parameters import ChangeOptions, QueueName, complete_queue, grouped, queue_option
+from ..parameters import (
+    ChangeOptions,
+    QueueName,
+    complete_queue,
+    grouped,
+    queue_option,
+    typed,
+)
 from ..streams.columns import HeaderColumns, Schema
 from .filters import Filters, Wanted
 
@@ -149,30 +156,45 @@ def edit(
         str | None,
         Option(metavar="TIME", help="When to deliver them: 2030-01-31T08:00+01:00."),
     ] = None,
+    payload: Annotated[
+        str | None,
+        Option(metavar="PAYLOAD", help="The new payload: JSON, or text that is none."),
+    ] = None,
     *,
     choice: Choice,
     change: ChangeOptions,
 ) -> None:
-    """Change the priority or time of waiting messages.
+    """Change the priority or time of waiting messages, or what they say.
 
-    A message that changes its level goes to the end of the new level. Leased and dead messages do
-    not change. Choose by ID, with filters, or with --all; --state is ready, waiting, retrying or
-    scheduled, by default all of these. The exit code is 1 if any message was not changed, or none
-    matches.
+    A message that changes its level goes to the end of the new level. Leased messages do not
+    change, and dead ones only what they say. Choose by ID, with filters, or with --all; --payload
+    needs an ID. --state is ready, waiting, retrying or scheduled, by default all of these. The exit
+    code is 1 if any message was not changed, or none matches.
 
     \b
     Examples:
       fdbq message edit orders 05-000000000001-83ca4e58174f03bb --priority 9
       fdbq message edit orders --match "region = 'eu'" --delay 2h --yes
+      fdbq message edit orders 05-000000000001-83ca4e58174f03bb --payload '{"number": 17}'
     """
-    if priority is None and delay is None and at is None:
-        raise terminal.CommandError("nothing to change: give --priority, --delay or --at")
+    later = not (priority is None and delay is None and at is None)
+    if not later and payload is None:
+        raise terminal.CommandError(
+            "nothing to change: give --priority, --delay, --at or --payload"
+        )
+    if payload is not None and not ids:
+        raise terminal.CommandError("--payload is for messages that you name: give an ID")
     moment = None if at is None else durations.instant(at)
 
     def run(part: QueuePart) -> int:
-        return part.change(partial(part.queue.edit, priority=priority, delay=delay, at=moment))
+        said: Any = ...
+        if payload is not None:
+            _, part.queue = context.open_producing(name)
+            said = typed(part.queue, payload)
+        edit = partial(part.queue.edit, priority=priority, delay=delay, at=moment, payload=said)
+        return part.change(edit)
 
-    states = (*COMING, *LATER)
+    states = (*COMING, *LATER) if later else (*COMING, *LATER, "dead")
     _change(Command("edit", "edited", states, states, run, asks=False), name, ids, choice, change)
 
 

@@ -23,11 +23,10 @@ from ...schema.keys import What
 from ...schema.scope import Scope
 from ...store.binding import fdb
 from ...values.model import Due, Position
-from ...values.states import REVISE_READY, REVISE_SCHEDULED, End, State
-from .. import editing, history, lookup, payloads, run, settle
+from ...values.states import End, State
+from .. import editing, lookup, run, settle
 from ..delivery import failures
 from ..lookup import FoundMessage
-from . import bounds
 
 
 def waiting(tr: fdb.Transaction, scope: Scope, message_id: str) -> FoundMessage | None:
@@ -112,20 +111,12 @@ def rewrite(
     """Give a message that stays another envelope, and perhaps another time. Raises
     ``QueueFull`` and ``PayloadTooLarge``, before anything is written."""
     keys, old = scope.keys, found.message
-    grown = envelope.size - old.envelope.size
-    if not isinstance(found.place, Due):
-        bounds.check_growth(tr, scope, bounds.reads(tr, scope), grown)
-    envelope = payloads.store(tr, scope, envelope)
-    # After the new payload is stored, under another name: readers of the old one conflict with the
-    # message itself.
-    payloads.remove(tr, keys, old.envelope)
+    envelope = editing.revise(tr, scope, found, envelope)
     failures.forget(tr, keys, old)
     if old.envelope.expires_at_ms is not None:
         del tr[keys.tidying(old.envelope.expires_at_ms, What.EXPIRED, old.id)]
     if envelope.expires_at_ms is not None:
         agenda.tidy(tr, keys, envelope.expires_at_ms, What.EXPIRED, old.id)
-    delays = isinstance(found.place, Due)
-    history.record(tr, scope, REVISE_SCHEDULED if delays else REVISE_READY, [old])
     envelope = replace(
         envelope,
         enqueued_at_ms=old.envelope.enqueued_at_ms,

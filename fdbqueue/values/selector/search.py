@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from msgspec.structs import replace
@@ -35,6 +35,7 @@ class Search:
         self.payloads = any(name.startswith(PAYLOAD) for name in self._unseen)
         """Whether it looks into payloads."""
         self._headers: set[str] = set()
+        self._fields: set[str] = set()
 
     def matches(self, message: Message, now_ms: int) -> bool:
         """Whether a message matches at ``now_ms``, the wall clock in milliseconds."""
@@ -44,6 +45,7 @@ class Search:
         self._unseen -= {name for name in self._unseen if fields.get(name) is not None}
         if self._unseen and len(self._headers) < MOST_NAMED:
             self._headers.update(message.headers)
+            self._fields.update(fields.names())
         return self._test(replace(message, headers=fields), now_ms) is True
 
     @property
@@ -54,6 +56,8 @@ class Search:
         name = min(self._unseen)
         if name.startswith(PAYLOAD):
             return f"no payload is JSON with {name.removeprefix(PAYLOAD)!r}"
+        if name in self._fields:
+            return f"no message has a header {name!r}: write {PAYLOAD}{name} for what payloads have"
         known = ", ".join(sorted(self._headers)[:MOST_NAMED])
         has = f": they have {known}" if known else ""
         return f"no message has a header {name!r}{has} (a text is written '{name}')"
@@ -81,13 +85,21 @@ class _Fields:
             return MORE[name](self._message)
         return self._field(name) if name.startswith(PAYLOAD) else None
 
-    def _field(self, name: str) -> HeaderValue:
+    def names(self) -> Iterable[str]:
+        """The names of the fields of the payload."""
+        found = self._read()
+        return found if isinstance(found, dict) else ()
+
+    def _read(self) -> Any:
         if self._payload is _UNREAD:
             try:
                 self._payload = json.loads(self._message.payload)
             except (ValueError, RecursionError):
                 self._payload = None
-        found = self._payload
+        return self._payload
+
+    def _field(self, name: str) -> HeaderValue:
+        found = self._read()
         for part in name.removeprefix(PAYLOAD).split("."):
             found = found.get(part) if isinstance(found, dict) else None
         return found if isinstance(found, str | int | float | bool) else None
