@@ -131,7 +131,7 @@ def run(
 ) -> None:
     """Run a worker until it is stopped.
 
-    MODULE can be imported from here. Without NAME, it runs the jobs of all queues in the module.
+    MODULE is imported from this directory. Without NAME, it runs the jobs of all its queues.
 
     On SIGTERM or Ctrl-C it finishes the messages it is handling and releases all others; on a
     second signal it stops at once. It starts by printing its queues and store to standard error.

@@ -82,7 +82,7 @@ def audit(
                 for line in shown
             ],
             values,
-            "nobody did anything",
+            "the audit log is empty",
             more,
         )
 

@@ -64,11 +64,11 @@ def enqueue(
         Literal["keep", "replace", "debounce"],
         Option(
             metavar="WHAT",
-            help="With --unique: replace what a waiting message says; debounce puts it off, too.",
+            help="With --unique: replace a waiting message; debounce postpones it, too.",
         ),
     ] = "keep",
     max_delay: Annotated[
-        float | None, durations.option("With debounce: not for longer than this in all.")
+        float | None, durations.option("With debounce: postpone for at most this long in all.")
     ] = None,
     content_type: Annotated[
         str | None, Option(metavar="TYPE", help="Content type, such as application/json.")
@@ -85,8 +85,8 @@ def enqueue(
 ) -> None:
     """Enqueue one message, or many from standard input.
 
-    PAYLOAD is JSON, such as '{"a": 1}', 17 or true; any other text is a text. A queue with a
-    serializer takes what has its content type.
+    PAYLOAD is JSON, such as '{"a": 1}', 17 or true; anything else is a text. A queue with a
+    serializer takes payloads of its content type.
 
     Without PAYLOAD and --file, fdbq reads standard input: one JSON object per line with "payload"
     (any JSON) or "payload_base64", and optionally "priority", "headers", "delay" or "due_at", "ttl"

@@ -239,7 +239,9 @@ def retry(
     """
     if where is not None:
         if ids or choice.given or choice.every or choice.others or choice.state or rate:
-            raise terminal.CommandError("--where says which: omit all others that choose")
+            raise terminal.CommandError(
+                "--where chooses alone: omit ID, --all, --state, --queue, --rate and filters"
+            )
         from ..streams.replay import replay
 
         replay(name, where, schema, header_columns, change)

@@ -87,12 +87,12 @@ def silent(processes: Sequence[Process]) -> Iterator[Finding]:
         held = [(work.queue, one) for work in each.works for one in work.running]
         did = ", ".join(f"{queue} {one.id}" for queue, one in held[:3])
         is_so = f"it is {each.state}, and" if each.state else "it"
-        detail = f"{is_so} gives no sign of life for {terminal.age(each.silent_ms)}"
+        detail = f"{is_so} has given no sign of life for {terminal.age(each.silent_ms)}"
         detail += f"; it handled {did}{' and others' * (len(held) > 3)}" if did else ""
         number = each.place.rpartition(":")[2]
         advice = "its messages come back by themselves; start a worker in its place"
         if each.state == "stopped":
-            advice = f"let it go on: kill -CONT {number}; else end it: kill -KILL {number}"
+            advice = f"continue it: kill -CONT {number}; or end it: kill -KILL {number}"
         yield Finding(PROBLEM, "process", each.place, detail, advice)
 
 
@@ -124,7 +124,7 @@ def _stuck(seen: Scene) -> Iterator[Finding]:
         if full and lasting and (slow or work.usual_ms is None):
             detail = (
                 f"all {work.places} places of {work.worker} are taken and nothing ends: "
-                f"{work.handler} has {lasting[0].id} for "
+                f"{work.handler} has had {lasting[0].id} for "
                 f"{terminal.age(seen.now_ms - lasting[0].since_ms)}"
             )
             yield Finding(
@@ -135,7 +135,7 @@ def _stuck(seen: Scene) -> Iterator[Finding]:
             lasts = terminal.age(seen.now_ms - slow[0].since_ms)
             others = f", and {len(slow) - 1} others" if len(slow) > 1 else ""
             detail = (
-                f"{work.handler} has {slow[0].id} for {lasts}{others}; usually it takes {usual}"
+                f"{work.handler} has had {slow[0].id} for {lasts}{others}; it usually takes {usual}"
             )
             yield Finding(WARNING, "handlers", seen.name, detail, _ended(seen.name, slow[0], place))
 
@@ -161,7 +161,9 @@ def _failing(seen: Scene) -> Iterator[Finding]:
     if seen.errors:
         error, count = max(seen.errors, key=lambda each: each[1])
         detail += f", {count:,} of the last ones with: {error}"
-    advice = f"mend it, then: fdbq message retry {shlex.quote(seen.name)} --state retrying --all"
+    advice = (
+        f"fix the cause, then: fdbq message retry {shlex.quote(seen.name)} --state retrying --all"
+    )
     yield Finding(PROBLEM, "failures", seen.name, detail, advice)
 
 

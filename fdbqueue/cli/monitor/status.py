@@ -136,7 +136,7 @@ def _commit(db: fdbqueue.fdb.Database, tr: fdbqueue.fdb.Transaction) -> None:
         problem = f"no commit is made for {seconds:g} s"
         holder = embedded.lock_holder(store.path)
         if holder is not None:
-            helps = f"let it go on (kill -CONT {holder.pid}), or end it"
+            helps = f"continue it (kill -CONT {holder.pid}), or end it"
             problem += f": {holder}, holds its lock; {helps if holder.stopped else 'end it'}"
         raise StoreError(store=store.path, problem=problem) from None
 

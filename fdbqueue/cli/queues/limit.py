@@ -391,9 +391,7 @@ def delete(name: Name, queue: OfQueue = None, *, change: ChangeOptions) -> None:
     state = limit.state(db)
     named = _named(state, queue)
     if not change.dry_run:
-        change.confirm(
-            f"Delete the {named}, for which {terminal.count(state.waiting, 'message')} wait?"
-        )
+        change.confirm(f"Delete the {named} ({terminal.count(state.waiting, 'message')} waiting)?")
         limit.reset(db) if isinstance(limit, Key) else limit.delete(db)
     change.print_result(
         {**_state(state), "deleted": not change.dry_run},

@@ -94,9 +94,8 @@ def set_(
 ) -> None:
     """Change options of a queue; all others stay.
 
-    Consumers and producers follow the change at once. You cannot change what says how messages are
-    stored: levels, sort and last-value. A
-    backoff is JSON: the name of a wait strategy of tenacity, and its parameters.
+    Consumers and producers follow the change at once. How messages are stored is fixed: levels,
+    sort and last_value. A backoff is JSON: a wait strategy of tenacity, and its parameters.
 
     \b
     Options:

@@ -60,13 +60,13 @@ def set_(
     ] = "queue",
     catch_up: Annotated[
         Literal["last", "all", "none"],
-        Option(help="Which ticks come late that were missed because nobody was there."),
+        Option(help="Which of the ticks that were missed while no consumer ran come late."),
     ] = "last",
     priority: Annotated[int, Option(metavar="N", help="The priority of its messages, 0 to 9.")] = 4,
     header: Annotated[
         list[str] | None, Option(metavar="NAME=VALUE", help="A header. Repeatable.")
     ] = None,
-    ttl: Annotated[float | None, durations.option("How long a message may be delivered.")] = None,
+    ttl: Annotated[float | None, durations.option("Time to live of each message.")] = None,
     max_attempts: Annotated[
         int | None,
         Option(metavar="N", help="Dead letter after N failed attempts, not as the queue says."),
@@ -83,8 +83,8 @@ def set_(
 ) -> None:
     """Make a schedule, or change the one of that name.
 
-    Every tick enqueues a message with PAYLOAD. Consumers of the queue see to that. If the times
-    stay as they are, the next tick does, too.
+    While consumers of the queue run, every tick enqueues a message with PAYLOAD. A change that
+    leaves the times as they are leaves the next tick as it is.
 
     \b
     Examples:

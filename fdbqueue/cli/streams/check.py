@@ -27,10 +27,9 @@ def check(
 ) -> None:
     """Verify the guarantees in the history of queues.
 
-    The queues may be in use. A queue keeps a
-    history for as long as its option history_seconds says. For each kind of violation, fdbq prints
-    the first one with the history that shows it. The exit code is 1 if there is any violation.
-    docs/spark/jobs.md lists what is checked.
+    The queues may be in use. A queue keeps a history for as long as its option history_seconds
+    says. For each kind of violation, fdbq prints the first one with the history that shows it. The
+    exit code is 1 if there is any violation. docs/spark/jobs.md lists what is checked.
 
     \b
     Examples:
