@@ -149,7 +149,7 @@ def check_process() -> None:
         raise StoreForked(store=DEFAULT)
 
 
-FAILURES = (fdb.FDBError, embedded.StoreError, embedded.EngineError)
+FAILURES = (fdb.FDBError, embedded.StoreFileError, embedded.EngineError)
 """How a store says that it failed, whichever it is: the disk under an embedded one may be full."""
 
 
@@ -239,9 +239,9 @@ def _open_embedded(store: Store) -> fdb.Database:
     except embedded.NotWritable as error:
         problem = f"it cannot be written: {error}"
         raise StoreError(store=store.path, problem=problem) from None
-    except embedded.NotAStore as error:
+    except embedded.NotAStoreFile as error:
         raise NotAStore(store=store.path, problem=str(error)) from None
-    except (embedded.StoreError, ValueError) as error:  # A setting, or a name that is no UTF-8.
+    except (embedded.StoreFileError, ValueError) as error:  # A setting, or a name that is no UTF-8.
         raise StoreError(store=store.path, problem=str(error)) from None
 
 

@@ -44,7 +44,7 @@ def test_stores_that_are_closed_leave_no_descriptor_and_no_thread(tmp_path: Path
         binding.close(db)
         # Then nothing of it is open, and who waits for a change is told
         assert files_open_below(tmp_path) == []
-        with pytest.raises(embedded.StoreError, match="closed"):
+        with pytest.raises(embedded.StoreFileError, match="closed"):
             watch.wait()
     for thread in threads_of_stores() - before:
         thread.join(DEADLINE)
@@ -59,9 +59,9 @@ def test_a_closed_store_opens_again_with_what_was_in_it(tmp_path: Path) -> None:
     binding.close(db)
     binding.close(db)
     # What was under way fails and has no effect
-    with pytest.raises(embedded.StoreError, match="closed"):
+    with pytest.raises(embedded.StoreFileError, match="closed"):
         late.commit().wait()
-    with pytest.raises(embedded.StoreError, match="closed"):
+    with pytest.raises(embedded.StoreFileError, match="closed"):
         db.create_transaction().get(b"key").wait()
     again = fdbqueue.open(tmp_path / "store.fdbq")
     try:

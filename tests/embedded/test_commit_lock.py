@@ -166,7 +166,7 @@ def test_a_conflict_with_a_commit_that_then_failed_is_none(db: Any, path: str) -
         followers += [Attempt(db, b"%d" % number, reads=key) for number in range(5)]
 
     assert leader.outcome() == 0
-    assert issubclass(followers[0].outcome(), embedded.StoreError)
+    assert issubclass(followers[0].outcome(), embedded.StoreFileError)
     assert [follower.outcome() for follower in followers[1:]] == [0] * 5
     kept = {b"before", b"leader", *(follower.key for follower in followers[1:])}
     assert {row.key for row in db[b"":b"\xff"]} == kept

@@ -47,7 +47,7 @@ def outcome(read: Callable[[], object], written: object) -> str:
     """What comes of a read."""
     try:
         return "right" if read() == written else "wrong"
-    except embedded.StoreError:
+    except embedded.StoreFileError:
         return "refused"
 
 
@@ -76,7 +76,7 @@ def test_a_store_with_flipped_bits_gives_what_was_written_or_an_error(
     Path(path).write_bytes(flipped(content, *random.sample(range(8 * len(content)), 8)))
     try:
         db: Any = fdb.open(path)
-    except embedded.StoreError:
+    except embedded.StoreFileError:
         return
     outcomes: Counter[str] = Counter()
     for key, value in SORTED:

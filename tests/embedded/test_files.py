@@ -72,7 +72,7 @@ def test_a_file_that_is_something_else_is_refused_and_left_alone(path: str) -> N
     before = Path(path).read_bytes()
 
     for attempt in (embedded.check, embedded.open_store):
-        with pytest.raises(embedded.NotAStore) as refusal:
+        with pytest.raises(embedded.NotAStoreFile) as refusal:
             attempt(path)
         assert str(refusal.value).startswith(f"the file is not an embedded store: {path}")
 
@@ -85,7 +85,7 @@ def test_another_programs_database_is_refused(path: str) -> None:
     connection.execute("CREATE TABLE theirs (x)")
     connection.close()
 
-    with pytest.raises(embedded.NotAStore):
+    with pytest.raises(embedded.NotAStoreFile):
         embedded.open_store(path)
 
 
@@ -130,7 +130,7 @@ def test_a_missing_directory_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_directory_is_no_store(tmp_path: Path) -> None:
-    with pytest.raises(embedded.NotAStore):
+    with pytest.raises(embedded.NotAStoreFile):
         embedded.open_store(str(tmp_path))
 
 
@@ -140,7 +140,7 @@ def test_a_damaged_store_is_refused(path: str) -> None:
     content[100:4096] = os.urandom(3996)
     Path(path).write_bytes(content)
 
-    with pytest.raises(embedded.StoreError):
+    with pytest.raises(embedded.StoreFileError):
         embedded.open_store(path)
 
 
@@ -192,7 +192,7 @@ def test_wherever_a_file_is_damaged_nothing_but_an_error_of_the_engine_comes_of_
     content[:1000] = Path(path).read_bytes()[:1000]
     Path(path).write_bytes(content)
 
-    with contextlib.suppress(embedded.StoreError):
+    with contextlib.suppress(embedded.StoreFileError):
         db: Any = fdb.open(path)
         for use in (
             lambda: [db[b"key/%03d" % number] for number in range(0, 300, 10)],
@@ -201,7 +201,7 @@ def test_wherever_a_file_is_damaged_nothing_but_an_error_of_the_engine_comes_of_
             lambda: db.add(b"key/150", b"\1"),
             lambda: db.clear_range(b"key/100", b"key/120"),
         ):
-            with contextlib.suppress(embedded.StoreError):
+            with contextlib.suppress(embedded.StoreFileError):
                 use()
 
 

@@ -88,7 +88,7 @@ def test_a_watch_whose_key_cannot_be_read_for_long_fails(
     watch = db.get_and_watch(b"key")[1]
 
     assert fired(watch).wait(DEADLINE)
-    with pytest.raises(embedded.StoreError, match="unable to open"):
+    with pytest.raises(embedded.StoreFileError, match="unable to open"):
         watch.wait()
     # Later ones are not affected.
     later = db.get_and_watch(b"key")[1]

@@ -258,7 +258,7 @@ def test_a_lock_file_that_is_a_link_is_not_followed(path: str, tmp_path: Path) -
     target = tmp_path / "precious"
     target.touch()
     os.symlink(target, path + "-lock")
-    with pytest.raises(embedded.NotAStore, match="symbolic link"):
+    with pytest.raises(embedded.NotAStoreFile, match="symbolic link"):
         embedded.open_store(path)
     assert target.read_bytes() == b""
 
@@ -275,7 +275,7 @@ def test_a_lock_file_that_is_something_else_is_left_alone(
         other.write_bytes(b"a letter to somebody")
     os.chmod(other, 0o644)
     before = other.read_bytes()
-    with pytest.raises(embedded.NotAStore):
+    with pytest.raises(embedded.NotAStoreFile):
         embedded.open_store(path)
     assert other.read_bytes() == before
     assert mode(str(other)) == 0o644

@@ -405,7 +405,7 @@ def test_stores_are_closed_while_others_wait(path: str, monkeypatch: Patch) -> N
     late = Attempt(store, b"late")
     late.start()
     late.join(DEADLINE)
-    assert isinstance(late.error, embedded.StoreError)
+    assert isinstance(late.error, embedded.StoreFileError)
 
 
 def test_who_has_closed_the_store_finds_no_post(path: str) -> None:
@@ -420,7 +420,7 @@ def test_who_has_closed_the_store_finds_no_post(path: str) -> None:
     late.start()
     late.join(DEADLINE)
     # Then it says that it is closed
-    assert isinstance(late.error, embedded.StoreError)
+    assert isinstance(late.error, embedded.StoreFileError)
 
 
 def test_without_room_for_a_mailbox_processes_wait_for_the_lock(

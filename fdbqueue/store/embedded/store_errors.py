@@ -1,16 +1,4 @@
-"""Errors of the store itself, as opposed to FoundationDB's numbered errors.
-
-StoreError
-├── NotAStore       the file is something else
-├── OtherFormat     the file has another format
-├── NotWritable     the file or its directory cannot be written
-├── NoDirectory     the directory of the store does not exist
-├── StoreMisplaced  the file, or one beside it, is not where all processes find it
-├── StoreCorrupt    a part of the file is damaged
-├── StoreFull       the disk (or a quota) has no room left
-└── StoreFailed     SQLite reported another failure of the file
-EngineError         the engine was asked to do what it cannot do in this process
-"""
+"""Errors of the store itself, as opposed to FoundationDB's numbered errors."""
 
 from __future__ import annotations
 
@@ -19,7 +7,7 @@ class EngineError(RuntimeError):
     """Raised when the engine cannot be put in place, for example after the bindings were loaded."""
 
 
-class StoreError(Exception):
+class StoreFileError(Exception):
     """Raised when the file of an embedded store cannot be used; the root of this tree.
 
     Attributes:
@@ -39,13 +27,13 @@ class StoreError(Exception):
         return f"{message} ({self.detail})" if self.detail else message
 
 
-class NotAStore(StoreError):
+class NotAStoreFile(StoreFileError):
     """Raised when the file exists but is not an embedded store."""
 
     text = "the file is not an embedded store"
 
 
-class OtherFormat(StoreError):
+class OtherFormat(StoreFileError):
     """Raised when the file has another format than that of this engine.
 
     Attributes:
@@ -64,38 +52,38 @@ class OtherFormat(StoreError):
         return type(self), (self.path, self.found, self.supported)
 
 
-class NotWritable(StoreError):
+class NotWritable(StoreFileError):
     """Raised when the file, or the directory that holds it, is read-only."""
 
     text = "the embedded store cannot be written"
 
 
-class NoDirectory(StoreError):
+class NoDirectory(StoreFileError):
     """Raised when the directory that should hold the store does not exist."""
 
     text = "the directory of the embedded store does not exist"
 
 
-class StoreMisplaced(StoreError):
+class StoreMisplaced(StoreFileError):
     """Raised when the file, or one beside it, was moved, removed, replaced or linked, so that what
     one process commits another would not find; nothing of the transaction was written."""
 
     text = "the embedded store is not in its place"
 
 
-class StoreFull(StoreError):
+class StoreFull(StoreFileError):
     """Raised when there is no room left for the store; nothing of the transaction was written."""
 
     text = "there is no room left for the embedded store"
 
 
-class StoreCorrupt(StoreError):
+class StoreCorrupt(StoreFileError):
     """Raised when a part of the file is damaged, by a failing disk, say, or another program."""
 
     text = "the embedded store is corrupt; put a copy of it in its place"
 
 
-class StoreFailed(StoreError):
+class StoreFailed(StoreFileError):
     """Raised when SQLite reports a failure of the file; nothing of the transaction was written."""
 
     text = "the embedded store failed"

@@ -15,7 +15,7 @@ import sqlite3
 
 from ... import world
 from ..helpers import Helper
-from ..store_errors import EngineError, StoreError
+from ..store_errors import EngineError, StoreFileError
 from ..transactions.commit_requests import CommitRequest
 from .file import PAGE_BYTES, StoreFile
 from .snapshots import Snapshots
@@ -136,7 +136,7 @@ class Checkpointer:
                 # gone.
                 self._connection.execute(f"PRAGMA busy_timeout = {milliseconds}")
                 row = self._connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
-        except (sqlite3.Error, StoreError):
+        except (sqlite3.Error, StoreFileError):
             # Nothing is lost: the rest stays in the log, and the next turn tries again.
             return False
         busy, logged, moved = row

@@ -27,7 +27,7 @@ from typing import Any
 from ... import world
 from ..codes import COMMIT_UNKNOWN, TIMED_OUT, Fault
 from ..helpers import HelperThread, finisher
-from ..store_errors import EngineError, StoreError, StoreMisplaced
+from ..store_errors import EngineError, StoreFileError, StoreMisplaced
 from ..transactions.commit_requests import CommitRequest, CommitTurn
 from .file import StoreFile, store_error
 from .mailbox import Mailbox, Post
@@ -384,7 +384,7 @@ class Committer:
             writer.write([*group, *others], lambda version: mailbox.note(posts, version))
             mailbox.answer(posts, done=True)
             return [request for request in group if request.error is None]
-        except (sqlite3.Error, StoreError) as error:
+        except (sqlite3.Error, StoreFileError) as error:
             # Each process finds out for itself whose request it is.
             mailbox.answer(posts, done=False)
             # One request of the group is the cause: by themselves all others succeed.
@@ -430,7 +430,7 @@ class Committer:
         for request in group:
             try:
                 made += self._writer.write([request])
-            except (sqlite3.Error, StoreError) as error:
+            except (sqlite3.Error, StoreFileError) as error:
                 request.error = store_error(self._file.path, error)
         return made
 

@@ -12,7 +12,7 @@ from ... import world
 from .. import open_stores
 from ..codes import INVALID_OPTION, INVALID_OPTION_VALUE, TOO_MANY_WATCHES, Fault
 from ..helpers import closer, finisher
-from ..store_errors import EngineError, StoreError
+from ..store_errors import EngineError, StoreFileError
 from ..timers import timers
 from ..transaction_options import (
     ABSOLUTE_WATCHES,
@@ -98,7 +98,7 @@ def open_store(path: str, synchronous: str | None = None) -> OpenStore:
         synchronous: "full" or "normal"; by default what FDBQUEUE_SYNCHRONOUS says, else "full".
 
     Raises:
-        StoreError: the subclass says why the file cannot be used.
+        StoreFileError: the subclass says why the file cannot be used.
     """
     mode = synchronous or _synchronous()
     # One store a file, whatever it is called: `close_store` and the handlers of forks must find all
@@ -228,7 +228,7 @@ def _after_fork(in_child: bool) -> None:
     for path, store in list(open_stores.stores.items()):
         try:
             store.after_fork(in_child)
-        except (OSError, StoreError):
+        except (OSError, StoreFileError):
             # Its files are gone: the child has it not open. The others must not stay locked.
             store.file.shared.closed = True
             del open_stores.stores[path]

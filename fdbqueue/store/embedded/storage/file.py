@@ -21,12 +21,12 @@ from fcntl import LOCK_EX, LOCK_NB, LOCK_UN, flock
 from ... import world
 from ..store_errors import (
     NoDirectory,
-    NotAStore,
+    NotAStoreFile,
     NotWritable,
     OtherFormat,
     StoreCorrupt,
-    StoreError,
     StoreFailed,
+    StoreFileError,
     StoreFull,
     StoreMisplaced,
 )
@@ -73,9 +73,9 @@ _SCHEMA = (
 _SHARD_MAP = ((b"\xff/keyServers/", b""), (b"\xff/keyServers/\xff\xff", b""))
 
 
-def store_error(path: str, error: BaseException) -> StoreError:
+def store_error(path: str, error: BaseException) -> StoreFileError:
     """The engine's own error for a failure that SQLite or the system reported."""
-    if isinstance(error, StoreError):
+    if isinstance(error, StoreFileError):
         return error
     detail = str(error)
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
@@ -83,7 +83,7 @@ def store_error(path: str, error: BaseException) -> StoreError:
     if shortage and (isinstance(error, OSError) or code == sqlite3.SQLITE_CANTOPEN):
         return StoreFailed(path, shortage)
     if code == sqlite3.SQLITE_NOTADB:
-        return NotAStore(path, detail)
+        return NotAStoreFile(path, detail)
     # A value of another type than was written, or not even text, means damage.
     if code == sqlite3.SQLITE_CORRUPT or isinstance(error, TypeError | UnicodeDecodeError):
         return StoreCorrupt(path, detail)
@@ -134,7 +134,7 @@ def _require_writable(path: str) -> None:
         if not mode & 0o222 or not os.access(name, os.W_OK):
             raise NotWritable(path, "" if name == path else f"the directory {name} is read-only")
         if name == path and not stat.S_ISREG(mode):
-            raise NotAStore(path, "it is not a regular file")
+            raise NotAStoreFile(path, "it is not a regular file")
 
 
 def _require_one_name(path: str) -> None:
@@ -170,7 +170,7 @@ def _check_identity(path: str) -> int:
         found = connection.execute("PRAGMA user_version").fetchone()[0]
         tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
         if application != APPLICATION_ID and (application or found or tables):
-            raise NotAStore(path)
+            raise NotAStoreFile(path)
         if application == APPLICATION_ID and found != FORMAT:
             raise OtherFormat(path, found, FORMAT)
         if found:
@@ -208,7 +208,7 @@ class StoreFile:
         checks: whether to check the checksums of what is read.
 
     Raises:
-        StoreError: the subclass says why the file cannot be used.
+        StoreFileError: the subclass says why the file cannot be used.
     """
 
     def __init__(self, path: str, synchronous: str = "full", checks: bool = True) -> None:
@@ -400,7 +400,7 @@ def check(path: str) -> None:
     """Check whether a path can be opened as a store, without creating anything.
 
     Raises:
-        StoreError: the subclass says why not.
+        StoreFileError: the subclass says why not.
     """
     resolved = os.path.realpath(path)
     _require_writable(resolved)

@@ -37,7 +37,7 @@ from typing import TypeVar
 from zlib import crc32
 
 from ... import world
-from ..store_errors import NotAStore, NotWritable
+from ..store_errors import NotAStoreFile, NotWritable
 from .futex import futex
 
 VERSIONS_PER_SECOND = 1_000_000
@@ -106,7 +106,7 @@ class Sidecar:
             self.descriptor = os.open(self.path, flags, 0o600)
         except OSError as error:
             if error.errno == errno.ELOOP:
-                raise NotAStore(self.path, "it is a symbolic link") from error
+                raise NotAStoreFile(self.path, "it is a symbolic link") from error
             raise
         try:
             self._check(store)
@@ -143,10 +143,10 @@ class Sidecar:
         found = os.fstat(self.descriptor)
         if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
             # A second name could lead others to another lock for the same store.
-            raise NotAStore(self.path, "it is not a regular file with one name")
+            raise NotAStoreFile(self.path, "it is not a regular file with one name")
         head = os.pread(self.descriptor, 8, 0)
         if head.strip(b"\0") and head != _MAGIC.to_bytes(8, "little"):
-            raise NotAStore(self.path, "something else stands where its lock should")
+            raise NotAStoreFile(self.path, "something else stands where its lock should")
         if store is None:
             return
         mode = stat.S_IMODE(store.st_mode) & 0o666

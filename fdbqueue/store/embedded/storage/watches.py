@@ -19,7 +19,7 @@ from functools import partial
 from ... import world
 from ..futures import PendingFuture
 from ..helpers import Helper
-from ..store_errors import EngineError, StoreError, StoreFailed
+from ..store_errors import EngineError, StoreFailed, StoreFileError
 from ..transactions.commit_requests import CommitRequest
 from ..transactions.ranges import NO_RANGES, RangeSet
 from .conflicts import decode, has_ranges
@@ -199,7 +199,7 @@ class Watches:
             try:
                 if not self._examine(raised, cleared, announced):
                     return
-            except (sqlite3.Error, StoreError) as error:
+            except (sqlite3.Error, StoreFileError) as error:
                 self._try_again(error)
                 return
         self._failing_since = self._waiting_since = 0.0
@@ -253,9 +253,11 @@ class Watches:
                 return
             world.sleep(_FALLING_ASLEEP_SECONDS)
 
-    def _try_again(self, error: sqlite3.Error | StoreError) -> None:
+    def _try_again(self, error: sqlite3.Error | StoreFileError) -> None:
         """Look again in a moment; fail all watches if their keys stay unreadable."""
-        problem = error if isinstance(error, StoreError) else store_error(self._file.path, error)
+        problem = (
+            error if isinstance(error, StoreFileError) else store_error(self._file.path, error)
+        )
         if not self._failing_since:
             self._failing_since = world.monotonic()
             log.warning("cannot read watched keys, retrying: %s", problem)

@@ -14,7 +14,7 @@ from ..futures import Future, PendingFuture, failed
 from ..storage import background
 from ..storage.conflicts import conflicting
 from ..storage.versions import ANNOUNCED
-from ..store_errors import EngineError, StoreError
+from ..store_errors import EngineError, StoreFileError
 from ..timers import timers
 from . import atomic, read_view
 from .commit_requests import CommitRequest, Mutation
@@ -219,7 +219,7 @@ def fdb_transaction_get_committed_version(handle: Handle, out: Any) -> int:
     version = tr.committed_version
     if version == tr.store.file.shared.words[ANNOUNCED]:
         # The program may read at this version later, when it is no longer the newest.
-        with contextlib.suppress(StoreError):
+        with contextlib.suppress(StoreFileError):
             snapshot, _ = tr.store.snapshots.acquire()
             tr.store.snapshots.keep(snapshot)
             tr.store.snapshots.release(snapshot)
