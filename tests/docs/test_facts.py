@@ -16,14 +16,17 @@ from fdbqueue.messages import selection, settle
 from fdbqueue.messages.delivery import scan
 from fdbqueue.messages.enqueue import bounds
 from fdbqueue.messages.groups import callbacks
+from fdbqueue.messages.streams import staging, undecided
 from fdbqueue.metrics import queues as measured
 from fdbqueue.queue import enqueue, validation
 from fdbqueue.queue.bulk import back_pressure, producer
 from fdbqueue.queue.continuations import groups, results, successors
 from fdbqueue.schema import consumers, envelope, once
+from fdbqueue.spark import spark_session
 from fdbqueue.store import connection
 from fdbqueue.subscriptions import acquire, cursors, exclusive
 from fdbqueue.values import backoff, compression, selector, verdicts
+from fdbqueue.values.model import RANDOM_BYTES
 from fdbqueue.values.options import (
     DEFAULT_ATTEMPTS,
     DEFAULT_PRIORITY,
@@ -89,7 +92,7 @@ FACTS = {
     rf"milliseconds, up to {N} messages and 4 MB": decisions.MAX_AHEAD,
     rf"messages and {N} MB\. So the commits": prefetch.MAX_AHEAD_BYTES / 1e6,
     rf"too slow {N} times": attempt.MAX_SLOW,
-    rf"not come round for {N} minutes": loops.TURN_SECONDS / 60,
+    rf"has made none for {N} minutes": loops.TURN_SECONDS / 60,
     rf"cut off after {N} seconds; if": probe_server.READ_SECONDS,
     rf"if there are {N} of them, the one": probe_server.MAX_CLIENTS,
     rf"stands still for less than {N} seconds": sessions.DEAD_SECONDS,
@@ -119,6 +122,10 @@ FACTS = {
     rf"none of its answer for {N} seconds": server.TAKE_SECONDS,
     rf"\b{N} pages have a stream of events": server_sent_events.MAX_PAGES,
     rf"It sets up to {N} watches": watcher.MAX_WATCHES,
+    rf"the rest staged for {N} days": undecided.KEPT_DAYS,
+    rf"in the order of the partitions, up to {N} in a transaction": staging.STEP_ROWS,
+    rf"Java {N} or later": spark_session.OLDEST_JAVA,
+    rf"first place there, and {N} random digits": RANDOM_BYTES * 2,
 }
 
 
