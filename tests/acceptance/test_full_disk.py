@@ -10,15 +10,19 @@ from tests.acceptance.running import FDBQ, run_anew
 from tests.needs import require_small_disks
 
 FILL = """
+import os
 import fdbqueue
 from fdbqueue.store.embedded import StoreFull
 
 db, queue = fdbqueue.open(), fdbqueue.Queue("orders")
-try:
-    while True:
-        queue.enqueue_many(db, [bytes(5_000)] * 20)
-except StoreFull:
-    print("filled")
+for size in (5_000, 50):
+    try:
+        while True:
+            queue.enqueue_many(db, [bytes(size)] * 20)
+    except StoreFull:
+        continue
+print("filled", flush=True)
+os._exit(0)  # as a process that is killed: to close the store makes some room
 """
 STEPS = """
 mount -t tmpfs -o size=64m tmpfs "$DISK"
