@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from fdbqueue import Bounds, Depth, QueueOptions
-from fdbqueue.cli.monitor import diagnosis
-from fdbqueue.cli.monitor.diagnosis import Seen
+from fdbqueue.cli.monitor import diagnosis, incidents
 from fdbqueue.cli.monitor.findings import OK, PROBLEM, WARNING, Finding
+from fdbqueue.cli.monitor.incidents import Seen
 from fdbqueue.queue.admin.verification import Deviation, Verification
 
 
 def of(**seen: object) -> list[tuple[str, str]]:
-    found = diagnosis.queue(
+    found = incidents.of(
         Seen("orders", **{"options": QueueOptions(), "depth": Depth(), **seen})  # type: ignore[arg-type]
     )
     return [(finding.state, finding.check) for finding in found]
@@ -62,7 +62,7 @@ def test_what_is_wrong_with_a_queue_is_one_finding(
 
 def test_both_bounds_are_told_apart() -> None:
     options = QueueOptions(bounds=Bounds(messages=10, bytes=10))
-    found = [*diagnosis.queue(Seen("orders", options, Depth(ready=10, ready_bytes=10)))]
+    found = [*incidents.of(Seen("orders", options, Depth(ready=10, ready_bytes=10)))]
     assert [finding.advice.split()[-1] for finding in found] == [
         "bounds.messages=20",
         "bounds.bytes=20",
@@ -111,5 +111,5 @@ def test_what_a_cluster_says_is_told() -> None:
 
 def test_advice_can_be_pasted_into_a_shell() -> None:
     seen = Seen("two words; reboot", QueueOptions(), Depth(dead=1))
-    (finding,) = diagnosis.queue(seen)
+    (finding,) = incidents.of(seen)
     assert finding.advice == "fdbq message find 'two words; reboot' --state dead"

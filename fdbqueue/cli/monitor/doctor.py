@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Exit, Option
 
 import fdbqueue
-from fdbqueue.values import rates
 from fdbqueue.values.groups import Group
 
 if TYPE_CHECKING:
@@ -26,9 +25,8 @@ from .. import context, terminal, trail
 from ..parameters import AnyQueueNames, AsJson
 from ..queues import queue_list, worker_list
 from . import diagnosis, incidents, status
-from .diagnosis import Seen
 from .findings import OK, PROBLEM, Finding
-from .incidents import Process, Scene
+from .incidents import Seen
 
 PACE_SECONDS = 1.0
 """How long the database's version is observed."""
@@ -97,10 +95,14 @@ def examine(
 
     findings = [Finding(OK, "set-up", "store", str(DEFAULT)), *_store(db, full)]
     sessions = worker_list.processes(db)
-    findings += incidents.silent(_workers(db, sessions))
+    now_ms, here = fdbqueue.Clock().now_ms(db), socket.gethostname()
+    for each in sessions:
+        if each.waits is None:
+            state = _state(each.process) if each.host == here else ""
+            findings += incidents.silent(each, now_ms - each.wall_ms, state)
     checked = 0
     for seen in _look(db, names, sessions, full, repair):
-        findings += [seen] if isinstance(seen, Finding) else diagnosis.queue(seen)
+        findings += [seen] if isinstance(seen, Finding) else incidents.of(seen)
         checked += 1
         update(checked)
     if asked and checked < len(set(asked)):
@@ -162,20 +164,6 @@ def _pace(db: fdbqueue.fdb.Database) -> Finding:
     return diagnosis.pace((version - began[0]) / max(wall - began[1], 0.001))
 
 
-def _workers(db: fdbqueue.fdb.Database, sessions: Sequence[Session]) -> list[Process]:
-    now_ms, here = fdbqueue.Clock().now_ms(db), socket.gethostname()
-    return [
-        Process(
-            f"{each.host}:{each.process}",
-            now_ms - each.wall_ms,
-            each.work,
-            _state(each.process) if each.host == here else "",
-        )
-        for each in sessions
-        if each.waits is None
-    ]
-
-
 def _state(process: int) -> str:
     """What this system says of a process: "stopped", "gone", or nothing."""
     try:
@@ -213,20 +201,47 @@ def _seen(
     full: bool,
     repair: bool,
 ) -> Seen:
-    from fdbqueue.queue.admin.finding import leases
+    from fdbqueue.consumers.consumer_states import ConsumerState
+    from fdbqueue.queue.admin.finding import lag, leases
 
-    now_ms = fdbqueue.Clock().wall_ms()
-    target = found.options.dead_letter_queue
-    held = [*islice(leases(db, queue), MAX_LEASES)] if found.depth.leased else []
+    now_ms, depth, target = fdbqueue.Clock().wall_ms(), found.depth, found.options.dead_letter_queue
+    held = [*islice(leases(db, queue), MAX_LEASES)] if depth.leased else []
+    retrying = queue.messages(db, "retrying", SAMPLE) if depth.retrying else []
+    present = queue.admin.consumers(db)
+    living = [each for each in present if now_ms - each.seen_at_ms <= incidents.SILENT_MS]
+    names = [each.name for each in queue.subscriptions.list(db)]
+    unread = {*names} - {each.subscription for each in living}
+    errors = Counter(each.message.last_error for each in retrying if each.message.last_error)
     return Seen(
         name=queue.name,
         options=found.options,
-        depth=found.depth,
-        overdue_ms=[now_ms - each.delivery.expires_at_ms for each in held if each.expired],
+        depth=depth,
+        now_ms=now_ms,
         paused_by=trail.paused_by(db, queue.name) if found.options.paused else "",
-        scene=_scene(db, queue, found, sessions, held, now_ms),
-        target_exists=target is None
-        or bool(fdbqueue.survey(db, [target], root=context.subspace())),
+        waiting_ms=now_ms - min([now_ms, *_waiting_since(db, queue, depth, retrying)]),
+        consumers=sum(each.state is not ConsumerState.NON_ACQUIRING for each in living),
+        works=[
+            (f"{each.host}:{each.process}", work)
+            for each in sessions
+            if now_ms - each.wall_ms <= incidents.SILENT_MS
+            for work in each.work
+            if work.queue == queue.name
+        ],
+        errors=errors.most_common(1),
+        deadly=_deadly(db, queue, depth, retrying, held),
+        overdue_ms=[now_ms - each.delivery.expires_at_ms for each in held if each.expired],
+        held=queue_list.backlogs(db, queue) if depth.waiting else [],
+        late=[
+            (each.name, now_ms - each.next_ms)
+            for each in queue.schedules.list(db, SAMPLE)
+            if each.next_ms is not None and not each.paused
+        ],
+        groups=[each for each in queue.groups.list(db, SAMPLE) if _waits_in_vain(each)],
+        producing=worker_list.producing(sessions, queue.name, now_ms, incidents.STUCK_MS),
+        unread=[
+            (name, count) for name in names if name in unread and (count := lag(db, queue, name))
+        ],
+        target_exists=not target or bool(fdbqueue.survey(db, [target], root=context.subspace())),
         staged=[
             (sink, each.rows, now_ms - each.changed_at_ms)
             for sink, each in queue.streams.undecided(db).items()
@@ -235,70 +250,37 @@ def _seen(
     )
 
 
-def _scene(
+def _waiting_since(
     db: fdbqueue.fdb.Database,
     queue: fdbqueue.Queue,
-    found: fdbqueue.queue.overview.Surveyed,
-    sessions: Sequence[Session],
-    held: Sequence[fdbqueue.LeasedMessage],
-    now_ms: int,
-) -> Scene:
-    from fdbqueue.consumers.consumer_states import ConsumerState
-    from fdbqueue.queue.admin.finding import lag
-
-    depth, options = found.depth, found.options
-    oldest = queue.admin.ready_since_ms(db) if depth.ready else None
-    present = queue.admin.consumers(db)
-    living = [each for each in present if now_ms - each.seen_at_ms <= incidents.SILENT_MS]
-    retrying = queue.messages(db, "retrying", SAMPLE) if depth.retrying else []
+    depth: fdbqueue.Depth,
+    retrying: Sequence[fdbqueue.MessageState],
+) -> Iterator[int]:
+    """Since when the first messages could be taken: without a worker, what is due stays where it
+    is."""
+    if depth.ready and (oldest := queue.admin.ready_since_ms(db)) is not None:
+        yield oldest
     scheduled = queue.messages(db, "scheduled", 1) if depth.scheduled else []
-    # Without a worker what is due stays where it is.
-    since = [each.due_at_ms for each in (*retrying[:1], *scheduled) if each.due_at_ms is not None]
-    since += [] if oldest is None else [oldest]
-    dead = queue.dead.list(db, SAMPLE) if depth.dead else []
-    failed = [
-        *((each.message, each.state.value) for each in retrying),
-        *((each.message, "dead") for each in dead),
-        *((each.delivery.message, "leased") for each in held),
-        *((each, "ready") for each in (queue.peek(db, SAMPLE) if depth.ready else ())),
-    ]
-    bound = options.bounds.messages
-    readers = {each.subscription for each in living}
-    subscriptions = [each.name for each in queue.subscriptions.list(db)]
-    lags = [(name, lag(db, queue, name)) for name in subscriptions if name not in readers]
-    last_ms = None
-    if options.rate is not None:
-        last_ms = depth.ready * rates.parse(options.rate).interval_us // 1000
-    return Scene(
-        name=queue.name,
-        depth=depth,
-        paused=options.paused,
-        full=bound is not None and depth.unsettled >= bound,
-        waiting_ms=now_ms - min(since) if since else None,
-        consumers=sum(each.state is not ConsumerState.NON_ACQUIRING for each in living),
-        now_ms=now_ms,
-        works=[
-            (f"{each.host}:{each.process}", work)
-            for each in sessions
-            if now_ms - each.wall_ms <= incidents.SILENT_MS
-            for work in each.work
-            if work.queue == queue.name
-        ],
-        errors=Counter(
-            each.message.last_error for each in retrying if each.message.last_error
-        ).most_common(1),
-        deadly=[(each.id, each.deaths, state) for each, state in failed if each.deaths],
-        held=queue_list.backlogs(db, queue) if depth.waiting else [],
-        last_ms=last_ms,
-        late=[
-            (each.name, now_ms - each.next_ms)
-            for each in queue.schedules.list(db, SAMPLE)
-            if each.next_ms is not None and not each.paused
-        ],
-        groups=[each for each in queue.groups.list(db, SAMPLE) if _waits_in_vain(each)],
-        producing=worker_list.producing(sessions, queue.name, now_ms, incidents.STUCK_MS),
-        unread=[(name, count) for name, count in lags if count],
+    yield from (
+        each.due_at_ms for each in (*retrying[:1], *scheduled) if each.due_at_ms is not None
     )
+
+
+def _deadly(
+    db: fdbqueue.fdb.Database,
+    queue: fdbqueue.Queue,
+    depth: fdbqueue.Depth,
+    retrying: Sequence[fdbqueue.MessageState],
+    held: Sequence[fdbqueue.LeasedMessage],
+) -> list[tuple[str, int, str]]:
+    """Messages at which processes died, how many, and their states."""
+    some = {
+        "retrying": [each.message for each in retrying],
+        "dead": [each.message for each in queue.dead.list(db, SAMPLE)] if depth.dead else [],
+        "leased": [each.delivery.message for each in held],
+        "ready": queue.peek(db, SAMPLE) if depth.ready else [],
+    }
+    return [(one.id, one.deaths, state) for state in some for one in some[state] if one.deaths]
 
 
 def _waits_in_vain(group: Group) -> bool:

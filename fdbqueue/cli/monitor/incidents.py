@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from fdbqueue.values import rates
 from fdbqueue.values.groups import Group
 from fdbqueue.values.model import Depth
+from fdbqueue.values.options import QueueOptions
 
 from .. import terminal
-from .findings import PROBLEM, WARNING, Finding
+from .findings import OK, PROBLEM, WARNING, Finding
 
 if TYPE_CHECKING:
-    from fdbqueue.schema.consumers import Running, Work
+    from fdbqueue.queue.admin.verification import Verification
+    from fdbqueue.schema.consumers import Running, Session, Work
 
     from ..queues.queue_list import WaitingMessages
 
@@ -36,85 +39,108 @@ UNATTENDED_MS, DESERTED_MS = 3_000, 25_000
 program comes now and then to take some."""
 LATE_MS = 10_000
 """How late a tick may be."""
+EXPIRED_MS = 10_000
+"""How long an expired lease may wait until a consumer reclaims it."""
+STAGED_MS = 15 * 60_000
+"""How long a write may stage nothing new."""
+NEARLY_FULL = 0.9
+
+Lines = Iterator[tuple[str, str, str, str]]
+"""How bad it is, what was looked at, what is wrong, and what to do."""
 
 
-class Process(Struct, frozen=True):
-    """A process that has workers. place: its host and number. silent_ms: since its last sign of
-    life. state: what the system says of it here: "stopped", "gone", or nothing."""
+class Seen(Struct, frozen=True):
+    """What the doctor found out about a queue; times are in milliseconds.
 
-    place: str
-    silent_ms: int
-    works: Sequence[Work]
-    state: str = ""
-
-
-class Scene(Struct, frozen=True):
-    """What is known of a queue, and of those who work for it; times are in milliseconds.
-
+    now_ms: the wall clock. paused_by: since when it is paused, and by whom, if that is known.
     waiting_ms: for how long the first message could have been taken. consumers: how many that live
-    take messages. works: what living workers do in it. errors: of messages that have failed, how
-    often each of the newest errors comes. deadly: messages at which processes died: the id, how
-    many, and the state. held: what waits for keys and limits. last_ms: when the last ready message
-    can be taken by the queue's rate. late: schedules, and how late each is. groups: those that wait
+    take messages. works: what living workers do in it, each with its process. errors: of messages
+    that have failed, how often each of the newest errors comes. deadly: messages at which processes
+    died: the id, how many, and the state. overdue_ms: time since each expired lease ended. held:
+    what waits for keys and limits. late: schedules, and how late each is. groups: those that wait
     in vain. producing: who has waited for long for room in it. unread: subscriptions without a
-    reader, and how many messages they have not seen.
+    reader, and how many messages they have not seen. target_exists: whether the queue for its dead
+    letters does. staged: each sink with its undecided rows, and the time since the last was added.
+    verified: None if the queue was not verified.
     """
 
     name: str
+    options: QueueOptions
     depth: Depth
-    paused: bool = False
-    full: bool = False
-    waiting_ms: int | None = None
-    consumers: int = 0
     now_ms: int = 0
+    paused_by: str = ""
+    waiting_ms: int = 0
+    consumers: int = 0
     works: Sequence[tuple[str, Work]] = ()
     errors: Sequence[tuple[str, int]] = ()
     deadly: Sequence[tuple[str, int, str]] = ()
+    overdue_ms: Sequence[int] = ()
     held: Sequence[WaitingMessages] = ()
-    last_ms: int | None = None
     late: Sequence[tuple[str, int]] = ()
     groups: Sequence[Group] = ()
     producing: Sequence[str] = ()
     unread: Sequence[tuple[str, int]] = ()
+    target_exists: bool = True
+    staged: Sequence[tuple[str, int, int]] = ()
+    verified: Verification | None = None
+
+    @property
+    def quoted(self) -> str:
+        """The name, as an argument of a command."""
+        return shlex.quote(self.name)
+
+    @property
+    def fullness(self) -> Iterator[tuple[str, int, int]]:
+        """Of what it has a bound: how much it holds, and how much it may."""
+        bounds = self.options.bounds
+        if bounds.messages is not None:
+            yield "messages", self.depth.unsettled, bounds.messages
+        if bounds.bytes is not None:
+            yield "bytes", self.depth.ready_bytes, bounds.bytes
 
 
-def silent(processes: Sequence[Process]) -> Iterator[Finding]:
-    """Processes that give no sign of life."""
-    for each in processes:
-        # One missed sign of life is enough where the system, too, says that the process is stopped.
-        if each.silent_ms <= (MISSED_MS if each.state else SILENT_MS):
-            continue
-        held = [(work.queue, one) for work in each.works for one in work.running]
-        did = ", ".join(f"{queue} {one.id}" for queue, one in held[:3])
-        is_so = f"it is {each.state}, and" if each.state else "it"
-        detail = f"{is_so} has given no sign of life for {terminal.age(each.silent_ms)}"
-        detail += f"; it handled {did}{' and others' * (len(held) > 3)}" if did else ""
-        number = each.place.rpartition(":")[2]
-        advice = "its messages come back by themselves; start a worker in its place"
-        if each.state == "stopped":
-            advice = f"continue it: kill -CONT {number}; or end it: kill -KILL {number}"
-        yield Finding(PROBLEM, "process", each.place, detail, advice)
+def of(seen: Seen) -> Iterator[Finding]:
+    """The findings about a queue."""
+    for check in CHECKS:
+        for state, about, detail, advice in check(seen):
+            yield Finding(state, about, seen.name, detail, "" if state == OK else advice)
 
 
-def of(seen: Scene) -> Iterator[Finding]:
-    """What is wrong with a queue."""
-    checks = (_no_worker, _stuck, _failing, _deadly, _held, _late, _groups, _producing, _unread)
-    for check in checks:
-        yield from check(seen)
-
-
-def _no_worker(seen: Scene) -> Iterator[Finding]:
-    depth = seen.depth
-    waits = (seen.waiting_ms or 0) > UNATTENDED_MS
-    if seen.paused or seen.consumers or depth.leased or not waits:
+def silent(session: Session, silent_ms: int, state: str) -> Iterator[Finding]:
+    """A process that has given no sign of life for so long. state: what the system says of it here:
+    "stopped", "gone", or nothing."""
+    # One missed sign of life is enough where the system, too, says that the process is stopped.
+    if silent_ms <= (MISSED_MS if state else SILENT_MS):
         return
-    lasts = terminal.age(seen.waiting_ms or 0)
-    detail = f"messages could have been taken for {lasts}, and no worker takes any"
-    state = PROBLEM if (seen.waiting_ms or 0) > DESERTED_MS else WARNING
-    yield Finding(state, "workers", seen.name, detail, "start one: fdbq worker MODULE:NAME")
+    held = [f"{work.queue} {one.id}" for work in session.work for one in work.running]
+    is_so = f"it is {state}, and" if state else "it"
+    detail = f"{is_so} has given no sign of life for {terminal.age(silent_ms)}"
+    if held:
+        detail += f"; it handled {', '.join(held[:3])}{' and others' * (len(held) > 3)}"
+    advice = "its messages come back by themselves; start a worker in its place"
+    if state == "stopped":
+        number = session.process
+        advice = f"continue it: kill -CONT {number}; or end it: kill -KILL {number}"
+    yield Finding(PROBLEM, "process", f"{session.host}:{session.process}", detail, advice)
 
 
-def _stuck(seen: Scene) -> Iterator[Finding]:
+def _paused(seen: Seen) -> Lines:
+    if seen.options.paused:
+        ready = terminal.count(seen.depth.ready, "message") + " ready"
+        detail = f"it is paused{seen.paused_by} with {ready}"
+        yield WARNING, "pause", detail, f"fdbq queue resume {seen.quoted}"
+
+
+def _no_worker(seen: Seen) -> Lines:
+    attended = seen.options.paused or seen.consumers or seen.depth.leased
+    if seen.waiting_ms > UNATTENDED_MS and not attended:
+        lasts = terminal.age(seen.waiting_ms)
+        detail = f"messages could have been taken for {lasts}, and no worker takes any"
+        state = PROBLEM if seen.waiting_ms > DESERTED_MS else WARNING
+        yield state, "workers", detail, "start one: fdbq worker MODULE:NAME"
+
+
+def _stuck(seen: Seen) -> Lines:
     """Handlers that take far longer than usual, or all of whose places are taken for long."""
     for place, work in seen.works:
         slow = [one for one in work.running if _far(one, work, seen.now_ms)]
@@ -122,22 +148,21 @@ def _stuck(seen: Scene) -> Iterator[Finding]:
         lasting = [one for one in work.running if seen.now_ms - one.since_ms > STUCK_MS]
         # Full alone is no fault: a busy worker with short messages is full all the time.
         if full and lasting and (slow or work.usual_ms is None):
-            detail = (
-                f"all {work.places} places of {work.worker} are taken and nothing ends: "
-                f"{work.handler} has had {lasting[0].id} for "
-                f"{terminal.age(seen.now_ms - lasting[0].since_ms)}"
-            )
-            yield Finding(
-                PROBLEM, "handlers", seen.name, detail, _ended(seen.name, lasting[0], place)
-            )
+            state, one = PROBLEM, lasting[0]
+            begin = f"all {work.places} places of {work.worker} are taken and nothing ends: "
+            end = ""
         elif slow:
-            usual = terminal.age(work.usual_ms or 0)
-            lasts = terminal.age(seen.now_ms - slow[0].since_ms)
+            state, one, begin = WARNING, slow[0], ""
             others = f", and {len(slow) - 1} others" if len(slow) > 1 else ""
-            detail = (
-                f"{work.handler} has had {slow[0].id} for {lasts}{others}; it usually takes {usual}"
-            )
-            yield Finding(WARNING, "handlers", seen.name, detail, _ended(seen.name, slow[0], place))
+            end = f"{others}; it usually takes {terminal.age(work.usual_ms or 0)}"
+        else:
+            continue
+        lasts = terminal.age(seen.now_ms - one.since_ms)
+        advice = (
+            f"see what it waits for in process {place}; fdbq message show {seen.quoted} {one.id}; "
+            f"to end it: fdbq message cancel {seen.quoted} {one.id}"
+        )
+        yield state, "handlers", f"{begin}{work.handler} has had {one.id} for {lasts}{end}", advice
 
 
 def _far(one: Running, work: Work, now_ms: int) -> bool:
@@ -145,15 +170,7 @@ def _far(one: Running, work: Work, now_ms: int) -> bool:
     return work.usual_ms is not None and lasts > max(STUCK_MS, FAR * work.usual_ms)
 
 
-def _ended(name: str, one: Running, place: str) -> str:
-    quoted = shlex.quote(name)
-    return (
-        f"see what it waits for in process {place}; fdbq message show {quoted} {one.id}; "
-        f"to end it: fdbq message cancel {quoted} {one.id}"
-    )
-
-
-def _failing(seen: Scene) -> Iterator[Finding]:
+def _failing(seen: Seen) -> Lines:
     failed = sum(work.failed for _, work in seen.works)
     if failed < FAILURES or any(work.handled for _, work in seen.works):
         return
@@ -161,82 +178,129 @@ def _failing(seen: Scene) -> Iterator[Finding]:
     if seen.errors:
         error, count = max(seen.errors, key=lambda each: each[1])
         detail += f", {count:,} of the last ones with: {error}"
-    advice = (
-        f"fix the cause, then: fdbq message retry {shlex.quote(seen.name)} --state retrying --all"
-    )
-    yield Finding(PROBLEM, "failures", seen.name, detail, advice)
+    advice = f"fix the cause, then: fdbq message retry {seen.quoted} --state retrying --all"
+    yield PROBLEM, "failures", detail, advice
 
 
-def _deadly(seen: Scene) -> Iterator[Finding]:
+def _deadly(seen: Seen) -> Lines:
     for message_id, deaths, state in seen.deadly[:3]:
         who = "a process died as it" if deaths == 1 else f"{deaths:,} processes died as they"
-        detail = f"{who} handled {message_id}, which is {state}"
-        quoted = shlex.quote(seen.name)
-        advice = (
-            f"fdbq message show {quoted} {message_id}; fdbq message purge {quoted} {message_id}"
-        )
-        yield Finding(PROBLEM, "deaths", seen.name, detail, advice)
+        which = f"{seen.quoted} {message_id}"
+        advice = f"fdbq message show {which}; fdbq message purge {which}"
+        yield PROBLEM, "deaths", f"{who} handled {message_id}, which is {state}", advice
 
 
-def _held(seen: Scene) -> Iterator[Finding]:
+def _held(seen: Seen) -> Lines:
     for each in seen.held:
         last = "" if each.last_ms is None else f"; the last comes in {terminal.age(each.last_ms)}"
-        long = max(each.since_ms or 0, each.last_ms or 0) > HELD_MS
-        if not each.paused and not long:
-            continue
-        detail = f"{terminal.count(each.waiting, 'message')} of {each.gate}: {each.why}{last}"
-        name = each.gate.partition(" ")[2]
-        of = f" --queue {shlex.quote(seen.name)}" if each.gate.startswith("key ") else ""
-        verb = "resume" if each.paused else "show"
-        advice = f"fdbq limit {verb} {shlex.quote(name)}{of}"
-        yield Finding(WARNING, "waiting", seen.name, detail, advice)
-    if seen.last_ms is not None and seen.last_ms > HELD_MS and not seen.paused:
-        detail = f"{seen.depth.ready:,} ready messages wait for the rate of the queue; the last "
-        detail += f"can be taken in {terminal.age(seen.last_ms)}"
-        advice = f"fdbq queue set {shlex.quote(seen.name)} rate=…"
-        yield Finding(WARNING, "waiting", seen.name, detail, advice)
+        if each.paused or max(each.since_ms or 0, each.last_ms or 0) > HELD_MS:
+            waiting = terminal.count(each.waiting, "message")
+            of = f" --queue {seen.quoted}" if each.gate.startswith("key ") else ""
+            verb, name = "resume" if each.paused else "show", each.gate.partition(" ")[2]
+            advice = f"fdbq limit {verb} {shlex.quote(name)}{of}"
+            yield WARNING, "waiting", f"{waiting} of {each.gate}: {each.why}{last}", advice
+    if seen.options.rate is not None and not seen.options.paused:
+        last_ms = seen.depth.ready * rates.parse(seen.options.rate).interval_us // 1000
+        if last_ms > HELD_MS:
+            detail = (
+                f"{seen.depth.ready:,} ready messages wait for the rate of the queue; the last "
+            )
+            detail += f"can be taken in {terminal.age(last_ms)}"
+            yield WARNING, "waiting", detail, f"fdbq queue set {seen.quoted} rate=…"
 
 
-def _late(seen: Scene) -> Iterator[Finding]:
+def _late(seen: Seen) -> Lines:
+    full = any(held >= most for unit, held, most in seen.fullness if unit == "messages")
     for name, late_ms in seen.late:
         if late_ms <= LATE_MS:
             continue
-        quoted = shlex.quote(seen.name)
-        if seen.paused:
-            why, advice = "the queue is paused", f"fdbq queue resume {quoted}"
+        if seen.options.paused:
+            why, advice = "the queue is paused", f"fdbq queue resume {seen.quoted}"
         elif not seen.consumers:
             why, advice = "no worker looks for messages", "start one: fdbq worker MODULE:NAME"
-        elif seen.full:
-            why, advice = "the queue is full", f"fdbq queue show {quoted}"
+        elif full:
+            why, advice = "the queue is full", f"fdbq queue show {seen.quoted}"
         else:
-            why, advice = "workers have not come to it", f"fdbq worker list {quoted}"
+            why, advice = "workers have not come to it", f"fdbq worker list {seen.quoted}"
         detail = f"schedule {name} is late by {terminal.age(late_ms)}: {why}"
-        yield Finding(PROBLEM, "schedules", seen.name, detail, advice)
+        yield PROBLEM, "schedules", detail, advice
 
 
-def _groups(seen: Scene) -> Iterator[Finding]:
+def _groups(seen: Seen) -> Lines:
     for each in seen.groups[:3]:
-        quoted = shlex.quote(seen.name)
         if each.state == "blocked":
             detail = f"group {each.name}: queue {each.queue} does not take its callback"
             advice = f"fdbq queue show {shlex.quote(each.queue)}"
         else:
             dead = terminal.count(each.dead + each.failed, "member")
             detail = f"group {each.name} waits for {dead} that died or ended otherwise"
-            advice = f"fdbq message retry {quoted} --all; or fdbq group forget {quoted} {each.name}"
-        yield Finding(PROBLEM, "groups", seen.name, detail, advice)
+            advice = f"fdbq message retry {seen.quoted} --all; "
+            advice += f"or fdbq group forget {seen.quoted} {each.name}"
+        yield PROBLEM, "groups", detail, advice
 
 
-def _producing(seen: Scene) -> Iterator[Finding]:
+def _producing(seen: Seen) -> Lines:
     if seen.producing:
         detail = f"producers wait for room: {'; '.join(seen.producing[:3])}"
-        advice = f"start workers, or raise its bounds: fdbq queue show {shlex.quote(seen.name)}"
-        yield Finding(WARNING, "producers", seen.name, detail, advice)
+        advice = f"start workers, or raise its bounds: fdbq queue show {seen.quoted}"
+        yield WARNING, "producers", detail, advice
 
 
-def _unread(seen: Scene) -> Iterator[Finding]:
+def _unread(seen: Seen) -> Lines:
     for name, lag in seen.unread:
         detail = f"nobody reads subscription {name}, which has {lag:,} messages to see"
-        quoted = f"{shlex.quote(seen.name)} {shlex.quote(name)}"
-        advice = f"start its reader, or fdbq subscription delete {quoted}"
-        yield Finding(WARNING, "subscriptions", seen.name, detail, advice)
+        forget = f"fdbq subscription delete {seen.quoted} {shlex.quote(name)}"
+        yield WARNING, "subscriptions", detail, f"start its reader, or {forget}"
+
+
+def _expired(seen: Seen) -> Lines:
+    if stuck := [overdue for overdue in seen.overdue_ms if overdue > EXPIRED_MS]:
+        leases, ago = terminal.count(len(stuck), "lease"), terminal.age(max(stuck))
+        detail = f"{leases} expired, the first {ago} ago, and no consumer reclaims the messages"
+        yield WARNING, "leases", detail, f"fdbq debug sweep {seen.quoted}"
+
+
+def _full(seen: Seen) -> Lines:
+    for unit, held, most in seen.fullness:
+        if held >= NEARLY_FULL * most:
+            raised = f"fdbq queue set {seen.quoted} bounds.{unit}={2 * most}"
+            detail = f"it holds {held:,} of at most {most:,} {unit}"
+            state = PROBLEM if held >= most else WARNING
+            yield state, "limits", detail, f"consume faster, or raise it: {raised}"
+
+
+def _staged(seen: Seen) -> Lines:
+    for sink, rows, idle_ms in seen.staged:
+        # A running write has staged rows, too; one that stages no more has most likely died.
+        state, some = OK if idle_ms <= STAGED_MS else WARNING, terminal.count(rows, "row")
+        ago = terminal.age(idle_ms)
+        detail = f"{some} staged for sink {sink!r} and not enqueued, the last {ago} ago"
+        forget = f"fdbq stream forget {seen.quoted} {shlex.quote(sink)}"
+        yield state, "sinks", detail, f"if the write has died, repeat it, then run {forget}"
+
+
+def _dead(seen: Seen) -> Lines:
+    if seen.depth.dead:
+        detail = terminal.count(seen.depth.dead, "dead letter")
+        yield WARNING, "dead", detail, f"fdbq message find {seen.quoted} --state dead"
+    if not seen.target_exists:
+        target = str(seen.options.dead_letter_queue)
+        detail = f"its dead letter queue {target!r} does not exist"
+        yield PROBLEM, "dead", detail, f"fdbq queue create {shlex.quote(target)}"
+
+
+def _verified(seen: Seen) -> Lines:
+    if seen.verified is None:
+        return
+    for deviation in seen.verified.deviations:
+        state = OK if deviation.repaired or deviation.passing else PROBLEM
+        yield state, "counters", str(deviation), f"fdbq doctor {seen.quoted} --repair"
+    for what in seen.verified.unchecked:
+        detail = f"too large to be checked at one version: {what}"
+        yield WARNING, "counters", detail, f"fdbq doctor {seen.quoted}, at a quieter time"
+
+
+CHECKS = (
+    *(_paused, _no_worker, _stuck, _failing, _deadly, _held, _late, _groups, _producing),
+    *(_unread, _expired, _full, _staged, _dead, _verified),
+)
