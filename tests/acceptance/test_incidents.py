@@ -82,7 +82,7 @@ def test_all_places_are_taken_and_nothing_ends(
     state, detail, advice = told(db, name, "handlers")
     assert state == PROBLEM
     assert "all 2 places" in detail
-    assert "app.pack has" in detail
+    assert "app.pack" in detail
     assert any(f"fdbq message show {name} {each}" in advice for each in ids)
 
 
@@ -101,7 +101,7 @@ def test_a_handler_is_far_above_its_median(
     eventually(lambda: queue.depth(db).done == 20)
     slow = queue.enqueue(db, b"stays")
     state, detail, advice = told(db, name, "handlers")
-    assert (state, f"app.pack has {slow}" in detail) == (WARNING, True)
+    assert (state, slow in detail, "app.pack" in detail) == (WARNING, True, True)
     assert f"fdbq message cancel {name} {slow}" in advice
 
 
@@ -193,7 +193,7 @@ def test_a_process_is_stopped_or_lost(
         process.wait()
     line = told(db, name, "process")
     assert line[0] == PROBLEM
-    assert f"it is {state}, and gives no sign of life" in line[1]
+    assert f"it is {state}, and" in line[1]
     assert f"it handled {name} {message_id}" in line[1]
     assert ("kill -CONT" in line[2]) is (state == "stopped")
 
