@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
+import itertools
 import re
 from pathlib import Path
 
 import pytest
 
-from fdbqueue import Queue
-from tests.docs.test_pages import PAGES
+import fdbqueue
+from fdbqueue import Connection, Producer, Queue, Subscription, Worker
+from tests.docs.test_pages import PAGES, ROOT
 from tests.unit.test_commands import ALL
 from tools.reference import pages
 
 METHOD = re.compile(r"`(?:Queue|queue)\.(\w+)(?:\.(\w+))?")
 COMMAND = re.compile(r"`fdbq ([a-z]+)(?: ([a-z]+))?")
+DOCS = ROOT / "docs"
 GROUPS = {path.rpartition(" ")[0] for path in ALL}
 
 
@@ -46,3 +50,18 @@ def test_what_pages_call_is_there() -> None:
         if not known(found[1], found[2] or "")
     ]
     assert missing == []
+
+
+def test_the_api_on_one_page_has_every_public_name() -> None:
+    page = (DOCS / "reference" / "api.md").read_text()
+    queue = Queue("orders")
+    properties = [
+        name for name, _ in inspect.getmembers(Queue, lambda each: type(each) is property)
+    ]
+    parts = {type(getattr(queue, name)) for name in properties if name[0] != "_"}
+    ours = {part for part in parts if part.__module__.startswith("fdbqueue.")}
+    assert len(ours) >= 9
+    holders = [Queue, Subscription, Worker, Producer, Connection, *ours]
+    names = {*fdbqueue.__all__, *itertools.chain.from_iterable(map(dir, holders))}
+    public = {name for name in names if name[0] != "_"}
+    assert public - {*re.findall(r"\w+", page)} == set()
