@@ -261,7 +261,7 @@ class GroupKeys(KeyTable):
     group_ends = KindKeys[Group, Part, N](
         57, "counters", "its ends (1); whether a death is one (2)"
     )
-    group_left = KindKeys[Group, Part, Hash, Message](57, "nothing", "who is left (0)")
+    group_left = KindKeys[Group, Part, Hash, Message](57, "nothing", "members that are left (0)")
 
     def member(self, group: str, message_id: str) -> bytes:
         """(group, 0, hash, message): the hash spreads them evenly, whatever the ids."""
@@ -289,7 +289,9 @@ class QueueKeys(SlotKeys, GroupKeys):
     begin. line: that of the consumers that take any message.
     """
 
-    meta = Single(0, "options, identity", "by who creates the queue or changes its options")
+    meta = Single(
+        0, "options, identity", "written when the queue is created, or its options change"
+    )
     ready = KindKeys[Level, Index, Random](1, "envelope, or block", "a message that may be taken")
     tail = KindKeys[Level](
         2, unpack_index, "the highest index ever removed or passed, by MAX: not used again"
@@ -297,12 +299,14 @@ class QueueKeys(SlotKeys, GroupKeys):
     fence = KindKeys[Level, Index](
         3, "never written", "cursors that pass conflict with enqueues there"
     )
-    lease = KindKeys[Level, Index, Random](4, leases.Lease, "a message in hands")
+    lease = KindKeys[Level, Index, Random](4, leases.Lease, "a leased message")
     planned = KindKeys[Claim, N](4, leases.Lease, "the n-th of a claim of a plan")
     moved = KindKeys[Message](5, "place", "of a message that is not where its id says")
-    subscription = KindKeys[Name](8, consumers.Definition, "by who opens or changes a subscription")
+    subscription = KindKeys[Name](
+        8, consumers.Definition, "written when a subscription is opened or changed"
+    )
     cursor = KindKeys[Name, Level](9, "place", "up to where a subscription has passed")
-    holder = KindKeys[Name](9, consumers.Holder, "who holds an exclusive one")
+    holder = KindKeys[Name](9, consumers.Holder, "the holder of an exclusive one")
     consumer = KindKeys[SessionId, Consumer](
         10, consumers.ConsumerRecord, "without a session also its sign of life"
     )
@@ -310,7 +314,7 @@ class QueueKeys(SlotKeys, GroupKeys):
         11, consumers.Listed, "on which list a consumer is"
     )
     sleeper = KindKeys[Name, Priority, Since, Consumer](
-        12, "session", "who sleeps; removed to wake it"
+        12, "session", "a sleeping consumer; removed to wake it"
     )
     count = KindKeys[Level](13, "nine counters", "of the messages in each state, by ADD")
     recount = Single(13, "never written", "two repairs of counters at once conflict there")
@@ -357,15 +361,13 @@ class QueueKeys(SlotKeys, GroupKeys):
     replaced = KindKeys[Value, Message](
         44, "nothing", "a message that one of the same value replaces"
     )
-    schedule = KindKeys[Name](46, records.ScheduleRecord, "by who sets a schedule")
+    schedule = KindKeys[Name](46, records.ScheduleRecord, "written when a schedule is set")
     progress = KindKeys[Name, Zero](46, records.ScheduleProgress, "its next, and its last")
     event = LogKeys(48, records.HistoryLine, "the delivery history, a line for each transaction")
     in_flight = Single(49, unpack_index, "leases that ended, by ADD")
-    taking = Single(49, "never written", "who takes messages in turns conflicts there", 0)
+    taking = Single(49, "never written", "takes conflict there, so they take turns", 0)
     pace = Single(50, records.Reached, "when the next message may be taken, by the queue's rate")
-    cancels = Single(
-        51, unpack_index, "leased messages that were cancelled: who holds one watches it"
-    )
+    cancels = Single(51, unpack_index, "leased messages that were cancelled: workers watch it")
     result = KindKeys[Message](55, records.Kept, "of one that keeps its result")
 
     failure = KindKeys[Message, N](
