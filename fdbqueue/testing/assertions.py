@@ -7,8 +7,9 @@ from typing import Any
 from ..queue.queue import Queue
 from ..store.binding import fdb
 from ..values.model import Depth, HeaderValue, Message
+from ..values.states import State
 
-_SEARCHED = 10_000
+_SEARCHED, _LISTED = 10_000, 1_000
 
 
 def assert_depth(db: fdb.Database, queue: Queue, **expected: int) -> None:
@@ -26,29 +27,34 @@ def assert_enqueued(
     *,
     priority: int | None = None,
     headers: dict[str, HeaderValue] | None = None,
+    key: str | None = None,
     count: int | None = None,
 ) -> list[Message]:
-    """Assert that matching messages are ready; returns them in the order of delivery.
+    """Assert that matching messages are ready, or wait for a key or a limit; returns them, the
+    ready ones first.
 
     payload: the value after the queue's serializer. headers: those that must be equal.
     count: the number of matching messages; None: at least one.
     """
     __tracebackhide__ = True
-    ready = queue.peek(db, _SEARCHED)
+    waiting = queue.messages(db, State.WAITING.value, _LISTED)
+    there = [*queue.peek(db, _SEARCHED), *(each.message for each in waiting)]
     found = [
         message
-        for message in ready
+        for message in there
         if (payload is None or queue.value(message) == payload)
         and (priority is None or message.priority == priority)
+        and (key is None or message.key == key)
         and (headers or {}).items() <= message.headers.items()
     ]
-    described = f"payload={payload!r}, priority={priority}, headers={headers}"
+    described = f"payload={payload!r}, priority={priority}, headers={headers}, key={key!r}"
     shown = "\n".join(
         f"  {message.payload[:80]!r} priority={message.priority} {dict(message.headers)}"
-        for message in ready[:20]
+        + f" key={message.key!r}" * (message.key is not None)
+        for message in there[:20]
     )
     right = bool(found) if count is None else len(found) == count
-    assert right, f"{len(found)} messages with {described}; ready are {len(ready)}:\n{shown}"
+    assert right, f"{len(found)} messages with {described}; there are {len(there)}:\n{shown}"
     return found
 
 

@@ -114,9 +114,22 @@ def test_assertions_say_what_there_is_instead(
         assert_enqueued(fdbqueue_db, queue, b"a", headers={"region": "us"})
     with pytest.raises(AssertionError, match="0 messages"):
         assert_enqueued(fdbqueue_db, queue, b"b")
+    with pytest.raises(AssertionError, match=r"0 messages with .* key='ada'"):
+        assert_enqueued(fdbqueue_db, queue, key="ada")
     with pytest.raises(AssertionError, match="enqueued=1, ready=1"):
         assert_depth(fdbqueue_db, queue, ready=2)
     assert queue.depth(fdbqueue_db) == Depth(enqueued=1, ready=1, ready_bytes=1)
+
+
+def test_messages_of_a_key_are_enqueued_though_they_wait(
+    fdbqueue_db: fdb.Database, fdbqueue_queue: Make
+) -> None:
+    queue = fdbqueue_queue()
+    for key in ("ada", "ada", "bob"):
+        queue.enqueue(fdbqueue_db, b"x", key=key)
+    found = assert_enqueued(fdbqueue_db, queue, b"x", key="ada", count=2)
+    assert [message.key for message in found] == ["ada", "ada"]
+    assert_enqueued(fdbqueue_db, queue, count=3)
 
 
 @pytest.mark.parametrize(

@@ -598,6 +598,11 @@ def change_some(c: Client) -> None:
         "cancel": lambda: queue.cancel(db, **chosen),
         "edit": lambda: queue.edit(db, priority=chance.randrange(10), **chosen),
         "put off": lambda: queue.edit(db, delay=chance.choice([0.0, 2.0]), **chosen),
+        "say": lambda: (
+            queue.edit(db, chosen["ids"], payload=b"said" * chance.choice([1, 50_000]))
+            if "ids" in chosen
+            else None
+        ),
         "move": lambda: origin.move(db, target, **chosen),
         "copy": lambda: origin.copy(db, target, **chosen) if "ids" in chosen else None,
         "retry": lambda: queue.retry(db, at_once=chance.choice([None, 10]), **chosen),
