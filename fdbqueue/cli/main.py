@@ -27,7 +27,7 @@ from ..errors import (
     QueueError,
     QueueNotFound,
 )
-from ..values.text import nearest
+from ..values.text import meant
 from . import context, terminal, trail
 
 INTERRUPTED = 130
@@ -191,10 +191,10 @@ def _interrupted() -> int:
     return INTERRUPTED
 
 
-def _suggestion(error: QueueError) -> str:
-    """The name of a similar queue, or part of a queue, if one was not found."""
+def _told(error: QueueError) -> str:
+    """An error in words: of a queue, or part of a queue, that was not found with a similar name."""
     if not isinstance(error, QueueNotFound | NotFound):
-        return ""
+        return str(error)
     given = vars(error)
     try:
         # Short: the error is what was asked for, and the hint is beside it.
@@ -205,9 +205,9 @@ def _suggestion(error: QueueError) -> str:
             part = getattr(context.queue(given["queue"]), PARTS[given["kind"]])
             names = [each.name for each in part.list(db)]
     except Exception:  # also for what is not listed by its name
-        return ""
-    found = nearest(given["name"], names)
-    return f". Did you mean {found!r}?" if found else ""
+        return str(error)
+    hint = meant(given["name"], names)
+    return error.text.partition(": ")[0].format(**given) + hint if hint else str(error)
 
 
 def _report(error: BaseException) -> int:
@@ -223,7 +223,7 @@ def _report(error: BaseException) -> int:
         terminal.print_error(str(error))
         return error.exit_code
     if isinstance(error, QueueError):
-        terminal.print_error(str(error) + _suggestion(error))
+        terminal.print_error(_told(error))
         return 2 if isinstance(error, InvalidInput) else 1
     if hasattr(error, "format_message"):  # typer's usage errors
         text = str(error.format_message()).replace("Value error, ", "")  # pydantic's

@@ -44,7 +44,7 @@ def web(
         Path | None,
         Option(
             metavar="FILE",
-            help="Who may see the pages: lines of NAME, viewer or operator, and SECRET.",
+            help="Who may see the pages, each a line: NAME viewer SECRET, or NAME operator SECRET.",
         ),
     ] = None,
     allow_actions: Annotated[

@@ -56,6 +56,11 @@ class Drain:
         found = self.queue.receive_many(db, self._batch, consumer="drain")
         if not found:
             return None
+        if self._policy.usual_attempts is None:  # What logs say of a failure.
+            usual = self.queue.options(db)
+            self._policy = replace(
+                self._policy, usual_attempts=usual.max_attempts, usual_backoff=usual.backoff
+            )
         ended = attempt(db, self.queue, self._policy, found)
         if ended is None and not failures:
             self.queue.release(db, found)

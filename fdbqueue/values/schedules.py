@@ -18,6 +18,7 @@ from ..errors import InvalidArgument
 from . import durations
 from .durations import Seconds
 from .model import Headers
+from .text import meant
 
 Overlap = Literal["queue", "skip"]
 """What a tick does while the message of the one before is not done."""
@@ -46,6 +47,24 @@ LATE_MS = 60_000
 """A tick is missed if it is later than this: as far apart as believed clocks may be."""
 MIN_EVERY_SECONDS = 1.0
 MAX_EVERY_SECONDS = 10 * 366 * 24 * 3600.0
+_CRON_RANGES = {
+    "Bad minute": "the minute, the first field, is 0 to 59",
+    "Bad hour": "the hour, the second field, is 0 to 23",
+    "Bad day-of-month": "the day of the month, the third field, is 1 to 31, if the month has it",
+    "Bad month": "the month, the fourth field, is 1 to 12, or JAN to DEC",
+    "Bad day-of-week": "the day of the week, the fifth field, is 0 to 7, or MON to SUN",
+}
+"""What Cronsim says, and what a field can be."""
+_NICKNAMES = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
+"""What to write in place of the names that other crons have."""
 _WINDOWS_MS = tuple(hours * 3_600_000 for hours in (1, 24, 31 * 24, 366 * 24, 51 * 366 * 24))
 
 
@@ -182,14 +201,16 @@ def timing(
         raise InvalidArgument(
             argument="cron",
             value=cron,
-            problem="must have five fields: minute, hour, day of the month, month, day of the week",
+            problem="must have five fields: minute, hour, day of the month, month, day of the week"
+            + (f"; write {_NICKNAMES[cron]!r}" if cron in _NICKNAMES else ""),
         )
     found = Timing(" ".join(cron.split()), None, timezone, 0)
     try:
         # The thirtieth of February is a valid field, and no date.
         never = found.following(now_ms) is None
     except (CronSimError, ValueError) as error:
-        raise InvalidArgument(argument="cron", value=cron, problem=str(error)) from None
+        problem = _CRON_RANGES.get(str(error), str(error))
+        raise InvalidArgument(argument="cron", value=cron, problem=problem) from None
     if never:
         raise InvalidArgument(argument="cron", value=cron, problem="it never comes")
     return found
@@ -200,7 +221,9 @@ def _zone(name: object) -> None:
     names = resources.files("tzdata").joinpath("zones").read_text("utf-8").split()
     if name not in names:
         raise InvalidArgument(
-            argument="timezone", value=name, problem="must be a name such as Europe/Berlin"
+            argument="timezone",
+            value=name,
+            problem="must be a name such as Europe/Berlin" + meant(str(name), names),
         )
 
 

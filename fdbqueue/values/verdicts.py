@@ -57,7 +57,8 @@ class Snooze(Exception):
 def text(error: BaseException) -> str:
     """An error in words; its own text may fail, too."""
     try:
-        return f"{type(error).__name__}: {error}"
+        said = str(error)
+        return f"{type(error).__name__}: {said}" if said else type(error).__name__
     except Exception:
         return type(error).__name__
 

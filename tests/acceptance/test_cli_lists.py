@@ -390,4 +390,4 @@ def test_what_is_misspelt_is_answered_with_the_nearest_name(
         (("subscription", "seek", name, "eurpe", "first"), "europe"),
         (("schedule", "show", name, "nihtly"), "nightly"),
     ):
-        assert fdbq.refused(*words, code=1).endswith(f". Did you mean {near!r}?")
+        assert fdbq.refused(*words, code=1).endswith(f": did you mean {near!r}?")

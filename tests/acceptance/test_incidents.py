@@ -301,6 +301,10 @@ def test_the_audit_log_says_who_did_what_and_since_when_a_queue_is_paused(
         assert f"by {trail.who()}" in text
     fdbq.ok("queue", "resume", name)
     assert found(db, name, "pause") is None
+    fdbq.ok("schedule", "set", name, "nightly", "x", "--every", "1h")
+    fdbq.ok("schedule", "run", name, "nightly")
+    line = next(each for each in fdbq.ok("debug", "audit", "--json").json if each["queue"] == name)
+    assert (line["action"], line["count"]) == ("run-schedule", 1)
 
 
 def test_a_command_that_has_changed_some_messages_and_missed_others_is_in_the_audit_log(

@@ -207,6 +207,7 @@ def run(name: QueueName, schedule: Name, as_json: AsJson = False) -> None:
     """
     db, queue = context.open_queue(name)
     message_id = queue.schedules.run(db, schedule)
+    context.changed = 1
     value = {"queue": name, "schedule": schedule, "id": message_id}
     terminal.print_result(as_json, value, message_id)
 
