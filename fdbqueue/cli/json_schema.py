@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -114,7 +114,7 @@ def state_json(found: MessageState) -> dict[str, Any]:
 
 def _failures(found: Sequence[Failure]) -> dict[str, Any]:
     names = ("started_at_ms", "ended_at_ms", "consumer", "error", "traceback")
-    return {"failures": [_fields(each, *names) for each in found]} if found else {}
+    return {"failures": [fields(each, *names) for each in found]} if found else {}
 
 
 def dead_json(dead: DeadMessage) -> dict[str, Any]:
@@ -146,9 +146,9 @@ def plans_json(consumer: PlanConsumer) -> dict[str, Any]:
         "acknowledged": consumer.acknowledged,
         "plans": [
             {
-                **_fields(plan, "batch", "state", "messages", "left"),
+                **fields(plan, "batch", "state", "messages", "left"),
                 "bytes": plan.size,
-                **_fields(plan, "planned_at_ms"),
+                **fields(plan, "planned_at_ms"),
             }
             for plan in consumer.plans
         ],
@@ -158,10 +158,10 @@ def plans_json(consumer: PlanConsumer) -> dict[str, Any]:
 def consumer_json(consumer: Consumer) -> dict[str, Any]:
     """A consumer, as ``worker list --json`` prints it."""
     return {
-        **_fields(consumer, "id", "name", "priority"),
+        **fields(consumer, "id", "name", "priority"),
         "state": consumer_state(consumer),
         "subscription": consumer.subscription or None,
-        **_fields(consumer, "holder", "host", "process", "started_at_ms", "seen_at_ms", "guard"),
+        **fields(consumer, "holder", "host", "process", "started_at_ms", "seen_at_ms", "guard"),
     }
 
 
@@ -189,7 +189,7 @@ def subscription_json(definition: Definition) -> dict[str, Any]:
 
 def event_json(event: Event) -> dict[str, Any]:
     """An event of the history, as ``queue history --json`` prints it."""
-    return _fields(event, "stamp", "at_ms", "transition", "id", "level", "attempt", "consumer")
+    return fields(event, "stamp", "at_ms", "transition", "id", "level", "attempt", "consumer")
 
 
 def when(wall_ms: int) -> str:
@@ -198,17 +198,24 @@ def when(wall_ms: int) -> str:
 
 
 def _death(death: Death) -> dict[str, Any]:
-    return _fields(death, "reason", "died_at_ms", "attempts", "queue", "id")
+    return fields(death, "reason", "died_at_ms", "attempts", "queue", "id")
 
 
-def _fields(value: object, *names: str) -> dict[str, Any]:
-    """Some fields of a value, as JSON."""
+def fields(value: object, *names: str) -> dict[str, Any]:
+    """Some fields of a value, as JSON; those in milliseconds are times."""
     return {name.removesuffix("_ms"): _field(name, getattr(value, name)) for name in names}
+
+
+def known(value: object, *names: str) -> dict[str, Any]:
+    """Some fields of a value, as JSON, without those that are None."""
+    return fields(value, *(name for name in names if getattr(value, name) is not None))
 
 
 def _field(name: str, value: Any) -> Any:
     if name.endswith("_ms"):
         return when(value)
+    if isinstance(value, Mapping):
+        return dict(value)
     return value.hex() if isinstance(value, bytes) else value
 
 

@@ -214,6 +214,16 @@ class ChangeOptions:
         """How to begin the line that tells the result."""
         return f"would {verb}" if self.dry_run else done
 
+    def remove(
+        self, verb: str, done: str, kind: str, queue: str, name: str, remove: Callable[[], object]
+    ) -> None:
+        """Remove a part of a queue, once the user agrees, and print that. done: as in "deleted"."""
+        if not self.dry_run:
+            self.confirm(f"{verb.capitalize()} {kind} {name!r} of queue {queue!r}?")
+            remove()
+        value = {"queue": queue, kind: name, done: not self.dry_run}
+        self.print_result(value, f"{self.verb(verb, done)} {kind} {name}")
+
     def print_result(self, value: object, text: str) -> None:
         """Print what the command did, or would do."""
         terminal.print_result(self.as_json, value, text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Typer
@@ -104,13 +105,8 @@ def forget(
     """
     db, queue = context.open_queue(name)
     _known(db, queue, group)
-    if not change.dry_run:
-        change.confirm(f"Forget group {group!r} of queue {name!r}?")
-        queue.groups.forget(db, group)
-    change.print_result(
-        {"queue": name, "group": group, "forgotten": not change.dry_run},
-        f"{change.verb('forget', 'forgot')} group {group}",
-    )
+    remove = partial(queue.groups.forget, db, group)
+    change.remove("forget", "forgotten", "group", name, group, remove)
 
 
 def _until(left_ms: int) -> str:
@@ -118,18 +114,7 @@ def _until(left_ms: int) -> str:
 
 
 def _json(found: Group) -> dict[str, Any]:
-    times = {"created": found.created_ms, "ended": found.ended_ms, "retry": found.retry_ms}
-    optional = {"callback_id": found.callback_id}
-    return {
-        "group": found.name,
-        "state": found.state,
-        "then_on": found.then_on,
-        "then_queue": found.queue,
-        "total": found.total,
-        "left": found.left,
-        "done": found.done,
-        "dead": found.dead,
-        "failed": found.failed,
-        **{name: value for name, value in optional.items() if value is not None},
-        **{name: json_schema.when(at) for name, at in times.items() if at is not None},
-    }
+    counts = ("total", "left", "done", "dead", "failed")
+    times = ("created_ms", "ended_ms", "retry_ms")
+    told = json_schema.known(found, "state", "then_on", *counts, "callback_id", *times)
+    return {"group": found.name, "then_queue": found.queue, **told}

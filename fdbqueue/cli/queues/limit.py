@@ -169,28 +169,15 @@ def _shown(value: object) -> object:
 
 
 def _listed(found: LimitSummary | LimitState) -> dict[str, Any]:
-    return {
-        "dimension": found.dimension,
-        "name": found.name,
-        "concurrency": found.concurrency,
-        "paused": found.paused,
-        "rate": found.rate,
-        "waiting": found.waiting,
-        **_times(since=found.since_ms),
-    }
+    names = ("dimension", "name", "concurrency", "paused", "rate", "waiting")
+    return {**json_schema.fields(found, *names), **json_schema.known(found, "since_ms")}
 
 
 def _listed_key(key: str, backlog: KeyBacklog | None, own: OwnLimits | None) -> dict[str, Any]:
-    return {
-        "key": key,
-        "waiting": 0 if backlog is None else backlog.waiting,
-        **({} if backlog is None else _times(since=backlog.since_ms)),
-        "limits": {**(own or {})},
-    }
-
-
-def _times(**times: int | None) -> dict[str, str]:
-    return {name: json_schema.when(at) for name, at in times.items() if at is not None}
+    waits = {"waiting": 0}
+    if backlog is not None:
+        waits = json_schema.known(backlog, "waiting", "since_ms")
+    return {"key": key, **waits, "limits": {**(own or {})}}
 
 
 @app.command()
@@ -251,15 +238,8 @@ def waits_for(state: LimitState | KeyState, now_ms: int) -> str:
 
 def _limits(state: LimitState | KeyState) -> dict[str, Any]:
     limits = state.limits if isinstance(state, KeyState) else state
-    window = (
-        {"window": limits.window, "weight": limits.weight} if isinstance(limits, KeyLimits) else {}
-    )
-    return {
-        "concurrency": limits.concurrency,
-        **window,
-        "rate": limits.rate,
-        "paused": limits.paused,
-    }
+    window = ("window", "weight") if isinstance(limits, KeyLimits) else ()
+    return json_schema.fields(limits, "concurrency", *window, "rate", "paused")
 
 
 def _state(state: LimitState | KeyState) -> dict[str, Any]:
@@ -270,14 +250,14 @@ def _state(state: LimitState | KeyState) -> dict[str, Any]:
             "own": {**state.own},
             "out": [state.out[n] for n in sorted(state.out)],
             "waiting": state.waiting,
-            **_times(since=state.since_ms, oldest=state.oldest_ms, next=state.next_ms),
+            **json_schema.known(state, "since_ms", "oldest_ms", "next_ms"),
         }
     return {
         **_listed(state),
         "out": [{"queue": queue, "id": each} for _, (queue, each) in sorted(state.out.items())],
         "next": [{"queue": queue, "id": each} for queue, each in state.next],
         "waiting_in": state.waiting_in,
-        **_times(next_at=state.next_ms),
+        **({} if state.next_ms is None else {"next_at": json_schema.when(state.next_ms)}),
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Argument, Option, Typer
@@ -224,13 +225,8 @@ def delete(name: QueueName, schedule: Name, *, change: ChangeOptions) -> None:
     db, queue = context.open_queue(name)
     if queue.schedules.get(db, schedule) is None:
         raise NotFound(kind="schedule", queue=name, name=schedule)
-    if not change.dry_run:
-        change.confirm(f"Delete schedule {schedule!r} of queue {name!r}?")
-        queue.schedules.delete(db, schedule)
-    change.print_result(
-        {"queue": name, "schedule": schedule, "deleted": not change.dry_run},
-        f"{change.verb('delete', 'deleted')} schedule {schedule}",
-    )
+    remove = partial(queue.schedules.delete, db, schedule)
+    change.remove("delete", "deleted", "schedule", name, schedule, remove)
 
 
 def _ticks(found: Schedule) -> str:
@@ -250,31 +246,13 @@ def _times(found: Schedule, now_ms: int) -> tuple[str, str]:
 
 
 def _json(found: Schedule) -> dict[str, Any]:
-    times = {"next": found.next_ms, "last": found.last_ms}
-    optional = {
-        "cron": found.cron,
-        "timezone": found.timezone if found.cron else None,
-        "every": found.every,
-        "ttl": found.ttl,
-        "max_attempts": found.max_attempts,
-        "backoff": found.backoff,
-        "key": found.key,
-        "limits": None if found.limits is None else dict(found.limits),
-        "last_id": found.last_id,
-    }
-    return {
-        "schedule": found.name,
-        **json_schema.payload(found.payload, found.content_type),
-        "priority": found.priority,
-        "headers": {**found.headers},
-        "overlap": found.overlap,
-        "catch_up": found.catch_up,
-        "paused": found.paused,
-        "fired": found.fired,
-        "skipped": found.skipped,
-        **{name: value for name, value in optional.items() if value is not None},
-        **{name: json_schema.when(at) for name, at in times.items() if at is not None},
-    }
+    names = (
+        *("priority", "headers", "overlap", "catch_up", "paused", "fired", "skipped", "every"),
+        *("ttl", "max_attempts", "backoff", "key", "limits", "last_id", "next_ms", "last_ms"),
+        *(("cron", "timezone") if found.cron else ()),
+    )
+    shown = json_schema.payload(found.payload, found.content_type)
+    return {"schedule": found.name, **shown, **json_schema.known(found, *names)}
 
 
 def _print(as_json: bool, queue: str, found: Schedule) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Literal
 
 from typer import Argument, Option, Typer
@@ -156,10 +157,5 @@ def delete(name: QueueName, subscription: SubscriptionName, *, change: ChangeOpt
     """
     db = context.connect()
     found = context.queue(name).subscriptions.open(db, subscription, create=False)
-    if not change.dry_run:
-        change.confirm(f"Delete subscription {subscription!r} of queue {name!r}?")
-        found.remove(db)
-    change.print_result(
-        {"queue": name, "subscription": subscription, "deleted": not change.dry_run},
-        f"{change.verb('delete', 'deleted')} subscription {subscription}",
-    )
+    remove = partial(found.remove, db)
+    change.remove("delete", "deleted", "subscription", name, subscription, remove)
