@@ -420,6 +420,20 @@ def test_one_field_searches_all_states(
     assert "they have region" in told
 
 
+def test_lists_of_messages_show_their_keys(
+    db: fdb.Database, queue: Queue[bytes], pages: TestClient
+) -> None:
+    queue.enqueue(db, b"x")
+    assert 'data-label="Key"' not in get(pages, "/queue", queue="orders")
+    queue.enqueue_many(db, [NewMessage(b"x", key="<carl>") for _ in range(3)])
+    held = queue.receive_many(db, 2)
+    queue.reject(db, held, "no")
+
+    link = '<a href="/keys?queue=orders&amp;key=%3Ccarl%3E"><bdi>&lt;carl&gt;</bdi>'
+    for path, terms in (("/queue", {}), ("/dead", {}), ("/find", {"what": "key = '<carl>'"})):
+        assert link in get(pages, path, queue="orders", **terms), path
+
+
 def test_a_history_has_a_report(
     db: fdb.Database, queue: Queue[bytes], pages: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
