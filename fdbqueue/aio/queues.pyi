@@ -19,7 +19,7 @@ from typing_extensions import TypeVar
 
 from ..messages.run import Held
 from ..queue.admin.admin import Admin as _Admin
-from ..queue.bulk.producer import Producing
+from ..queue.bulk.producer import ProducerTerms
 from ..queue.consume import Leasing, Receiving
 from ..queue.continuations.groups import Groups as _Groups
 from ..queue.dead_letters import DeadLetters as _DeadLetters
@@ -211,7 +211,7 @@ class Queue(Twin, Generic[T]):
     ) -> Queue[S]: ...
     options = _both(_Queue.options)
     peek = _both(_Queue.peek)
-    async def producer(self, db: Database, **terms: Unpack[Producing]) -> Producer[T]: ...
+    async def producer(self, db: Database, **terms: Unpack[ProducerTerms]) -> Producer[T]: ...
     purge = _both(_Queue.purge)
     @overload
     async def receive(

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from ..errors import CorruptData
-from ..schema.consumers import ConsumerRecord, ConsumerRef, Producing, Session, Work
+from ..schema.consumers import ConsumerRecord, ConsumerRef, Session, WaitingCalls, Work
 from ..schema.keys import QueueKeys, RootKeys
 from ..schema.leases import CLAIM_BYTES
 from ..store import world
@@ -98,7 +98,7 @@ def beat(
     session: bytes,
     work: Sequence[Work] = (),
     *,
-    waits: Producing | None = None,
+    waits: WaitingCalls | None = None,
 ) -> tuple[bool, bool]:
     """Give a sign of life, and tell what the workers do, or for what producers wait; returns
     whether the session lives, and whether another may be dead.

@@ -117,7 +117,7 @@ def _envelopes(position: Position, value: bytes) -> list[bytes]:
     return [value]
 
 
-class Run(Struct, eq=False):
+class MessageRun(Struct, eq=False):
     """The messages of a row, in their order, as one transaction has read and changed it.
 
     key: of the row, and so of its last message. position: of that. values: the stored envelopes.
@@ -178,11 +178,11 @@ class Run(Struct, eq=False):
         last, count = self.position, len(self.values)
         return last if n == count - 1 else member(last, _number(last) - count + 1 + n)
 
-    def part(self, begin: int, end: int) -> Run:
+    def part(self, begin: int, end: int) -> MessageRun:
         """Some of its messages, as a row of their own."""
         if end - begin == len(self.values):
             return self
-        return Run(self._key(end - 1), self.at(end - 1), self.values[begin:end])
+        return MessageRun(self._key(end - 1), self.at(end - 1), self.values[begin:end])
 
     def without(self, gone: Iterable[int], most: int) -> Iterator[tuple[bytes, list[bytes]]]:
         """The rows of what is left, with at most ``most`` messages each, once these messages are
@@ -290,20 +290,20 @@ def alone(keys: QueueKeys, found: Iterable[AnyRow]) -> Iterator[AnyRow]:
         yield kv
 
 
-def scanned(keys: QueueKeys, found: Iterable[AnyRow], within: slice) -> Iterator[Run]:
+def scanned(keys: QueueKeys, found: Iterable[AnyRow], within: slice) -> Iterator[MessageRun]:
     """Rows of any kind, as far as their messages have keys in a range.
 
     Of one that is not shared, nothing is looked at but leases: it may have no position.
     """
     for kv in found:
         key, value = kv.key, kv.value
-        row = Run(key, NOWHERE, [value])
+        row = MessageRun(key, NOWHERE, [value])
         if key.startswith(keys.lease.prefix):
             with suppress(CorruptData):
                 row = leased(keys, key, value)
         elif value[:1] == _SHARED and key.startswith(keys.ready.prefix):
             position = keys.parse_ready(key)
-            row = Run(key, position, _envelopes(position, value))
+            row = MessageRun(key, position, _envelopes(position, value))
         begin, end = 0, len(row.values)
         if not within.start <= row._key(0) or not key < within.stop:
             begin, end = (bisect_left(row.keys, edge) for edge in (within.start, within.stop))
@@ -311,7 +311,9 @@ def scanned(keys: QueueKeys, found: Iterable[AnyRow], within: slice) -> Iterator
             yield row.part(begin, end)
 
 
-def places(keys: QueueKeys, found: Iterable[Run]) -> tuple[list[int | None], list[str | None]]:
+def places(
+    keys: QueueKeys, found: Iterable[MessageRun]
+) -> tuple[list[int | None], list[str | None]]:
     """The levels of ready or leased messages that were scanned, and the ids that name their
     positions; None for those of a lease that cannot be read."""
     levels: list[int | None] = []
@@ -339,7 +341,7 @@ class ReadyMessage(NamedTuple):
     key: bytes
     value: bytes
     position: Position
-    row: Run
+    row: MessageRun
 
     @property
     def message(self) -> StoredMessage:
@@ -347,15 +349,15 @@ class ReadyMessage(NamedTuple):
         return StoredMessage(self.position, open_envelope(self.value), row=self.row)
 
 
-def row(keys: QueueKeys, kv: AnyRow) -> Run:
+def row(keys: QueueKeys, kv: AnyRow) -> MessageRun:
     """The run in a row of READY."""
     key, value = kv.key, kv.value
     position = keys.parse_ready(key)
     values = [value] if value[:1] != _SHARED else _envelopes(position, value)
-    return Run(key, position, values)
+    return MessageRun(key, position, values)
 
 
-def rows(keys: QueueKeys, found: Iterable[AnyRow]) -> Iterator[Run]:
+def rows(keys: QueueKeys, found: Iterable[AnyRow]) -> Iterator[MessageRun]:
     """The runs in rows of READY."""
     return (row(keys, kv) for kv in found)
 
@@ -400,7 +402,7 @@ class ReadyPiece(Struct, eq=False):
     """Ready messages that follow each other in a row, opened. All of them have side records, or
     none has: that is ``plain``. begin: which of the row the first of them is."""
 
-    row: Run
+    row: MessageRun
     begin: int
     envelopes: list[Envelope]
     plain: bool
@@ -414,7 +416,7 @@ class ReadyPiece(Struct, eq=False):
         return self.begin + len(self.envelopes)
 
     @property
-    def run(self) -> Run:
+    def run(self) -> MessageRun:
         """The same, as a row of their own."""
         return self.row.part(self.begin, self.end)
 
@@ -428,7 +430,7 @@ class ReadyPiece(Struct, eq=False):
         return [StoredMessage(at, envelope, consumer, row=self.row) for at, envelope in each]
 
 
-def piece(pieces: list[ReadyPiece], row: Run, n: int, envelope: Envelope) -> None:
+def piece(pieces: list[ReadyPiece], row: MessageRun, n: int, envelope: Envelope) -> None:
     """Add message ``n`` of a row to the last of some pieces, or as a piece of its own."""
     plain = envelope.plain
     if pieces:
@@ -448,7 +450,7 @@ def pieces(keys: QueueKeys, messages: Iterable[StoredMessage]) -> list[ReadyPiec
         position = message.position
         if message.row is None:
             # Its value is not needed: of a message alone only the key is cleared.
-            row, n = Run(keys.ready_key(position), position, [b""]), 0
+            row, n = MessageRun(keys.ready_key(position), position, [b""]), 0
         else:
             row = row_of(message)
             n = row.index(position)
@@ -456,16 +458,16 @@ def pieces(keys: QueueKeys, messages: Iterable[StoredMessage]) -> list[ReadyPiec
     return found
 
 
-def row_of(message: StoredMessage) -> Run:
+def row_of(message: StoredMessage) -> MessageRun:
     """The row that a ready message was read in."""
     assert message.row is not None, "the message is not ready"
-    return cast("Run", message.row)
+    return cast("MessageRun", message.row)
 
 
 def watch(tr: fdb.Transaction, ready: Iterable[StoredMessage | ReadyPiece]) -> None:
     """Conflict with others that take, change or remove these ready messages, or share a row."""
     for each in ready:
-        span = cast("Run", each.row).span
+        span = cast("MessageRun", each.row).span
         tr.add_read_conflict_range(span.start, span.stop)
 
 
@@ -609,7 +611,7 @@ def remove(
     """
     tops: dict[int, int] = {}
     # By their rows: each message that was looked up has read its row for itself.
-    of_rows: dict[bytes, tuple[Run, Sequence[int]]] = {}
+    of_rows: dict[bytes, tuple[MessageRun, Sequence[int]]] = {}
     tried = once.attempt(tr)
     for each in pieces:
         row, known = each.row, of_rows.get(each.row.key)
@@ -645,7 +647,7 @@ def remove(
         place.leave(tr, keys.levels[level], index)
 
 
-def cut_row(tr: fdb.Transaction, row: Run, gone: Iterable[int], most: int) -> None:
+def cut_row(tr: fdb.Transaction, row: MessageRun, gone: Iterable[int], most: int) -> None:
     """Remove messages of a row of READY, and write what is left in rows of at most ``most``."""
     if len(row.values) == 1:
         tr.clear(row.key)
@@ -659,13 +661,15 @@ def cut_row(tr: fdb.Transaction, row: Run, gone: Iterable[int], most: int) -> No
     leave(tr, row, gone, most)
 
 
-def leave(tr: fdb.Transaction, row: Run, gone: Iterable[int], most: int = MAX_MESSAGES) -> None:
+def leave(
+    tr: fdb.Transaction, row: MessageRun, gone: Iterable[int], most: int = MAX_MESSAGES
+) -> None:
     """Write what is left of a row of READY whose keys were cleared, in rows of at most ``most``."""
     for key, values in row.without(gone, most):
         write(tr, key, values)
 
 
-class Leased(Run, eq=False, kw_only=True):
+class Leased(MessageRun, eq=False, kw_only=True):
     """The leases of a row. lease: what all of them say, with the envelope as the row has it.
 
     Those of a plan have numbers of their own in their claim: ``begin`` is what their keys begin
@@ -799,7 +803,7 @@ class LeaseRow(Struct, frozen=True, eq=False):
     key: bytes
     value: bytes
     claim: Claim
-    piece: Run
+    piece: MessageRun
     plain: bool
 
 
@@ -836,7 +840,9 @@ Held: TypeAlias = Delivery | WholeRow
 """What is settled at once: a delivery, or all of a row."""
 
 
-def grant(tr: fdb.Transaction, keys: QueueKeys, piece: Run, claim: Claim, plain: bool) -> LeaseRow:
+def grant(
+    tr: fdb.Transaction, keys: QueueKeys, piece: MessageRun, claim: Claim, plain: bool
+) -> LeaseRow:
     """Write the leases of a piece of a row of READY, which are one row.
 
     Blindly: whoever takes the piece has read the row with a conflict, and clears its key.
@@ -861,7 +867,7 @@ def grant(tr: fdb.Transaction, keys: QueueKeys, piece: Run, claim: Claim, plain:
 
 
 def plan(
-    tr: fdb.Transaction, keys: QueueKeys, claim: bytes, consumer: str, taken: Iterable[Run]
+    tr: fdb.Transaction, keys: QueueKeys, claim: bytes, consumer: str, taken: Iterable[MessageRun]
 ) -> None:
     """Write the leases of a claim of a plan, in as many rows. Blindly, as ``grant``."""
     begin, n = keys.planned.begin(claim), 0
@@ -1124,7 +1130,7 @@ def rewrite(tr: fdb.Transaction, one: One, lease: Lease) -> None:
 def give_up(tr: fdb.Transaction, keys: QueueKeys, one: One, claim: Claim) -> None:
     """Make one of a plan's leases, all of whose row are given up, one that can expire."""
     tr.clear(one.row.key)
-    alone = Run(keys.ready_key(one.position), one.position, [one.envelope])
+    alone = MessageRun(keys.ready_key(one.position), one.position, [one.envelope])
     grant(tr, keys, alone, claim, plain=False)
 
 

@@ -13,7 +13,7 @@ from ..errors import (
     QueueNotFound,
     TransactionTooLarge,
 )
-from ..messages.slots import release
+from ..messages.slots import shared_release
 from ..schema import catalogue
 from ..schema.keys import DEFAULT_ROOT, RootKeys
 from ..store.binding import describe, fdb
@@ -36,7 +36,7 @@ from .queue_base import Transactor, composed
 
 if TYPE_CHECKING:  # imported by those who use them: most programs use none
     from .admin.admin import Admin
-    from .bulk.producer import Producer, Producing
+    from .bulk.producer import Producer, ProducerTerms
     from .continuations.groups import Groups
     from .dead_letters import DeadLetters
     from .keys.message_keys import Keys
@@ -243,8 +243,8 @@ class Queue(Enqueuing[T]):
         keys = self._root_keys
 
         def remove(tr: fdb.Transaction) -> None:
-            if release.holds(tr, self._keys):
-                release.leave(tr, self._scope(tr))
+            if shared_release.holds(tr, self._keys):
+                shared_release.leave(tr, self._scope(tr))
             catalogue.delete(tr, keys, self.name)
 
         try:
@@ -289,7 +289,7 @@ class Queue(Enqueuing[T]):
 
         return make if function is None else make(function)
 
-    def producer(self, db: fdb.Database, **terms: Unpack[Producing]) -> Producer[T]:
+    def producer(self, db: fdb.Database, **terms: Unpack[ProducerTerms]) -> Producer[T]:
         """A producer: threads send messages one by one, and share transactions.
 
         terms: ``linger``, ``max_batch``, ``max_pending`` and ``max_pending_bytes``, as in

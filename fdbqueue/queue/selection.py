@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, TypedDict, Unpack
 
 from ..consumers import wakeups
 from ..errors import InvalidArgument
-from ..messages import selection
-from ..messages.selection import SelectedPage
+from ..messages import selection_pages
+from ..messages.selection_pages import SelectedPage
 from ..schema.key_kinds import Kind
 from ..schema.keys import QueueKeys
 from ..schema.scope import Scope
@@ -103,8 +103,8 @@ def cancel(
     """
 
     def act(tr: fdb.Transaction, scope: Scope, page: SelectedPage) -> tuple[int, Sequence[str]]:
-        selection.leave(tr, scope, page.rows)
-        return len(page.rows) + selection.cancel(tr, scope, page.leased), ()
+        selection_pages.leave(tr, scope, page.rows)
+        return len(page.rows) + selection_pages.cancel(tr, scope, page.leased), ()
 
     every = (LEASED, *LATER, *COMING)
     verb = Verb(act, every, every, all=False)
@@ -130,11 +130,11 @@ def retry(
     round trips for each page. Conflicts with whatever changes these messages.
     """
     if at_once is not None:
-        check_count("at_once", at_once, selection.PAGE_ROWS)
+        check_count("at_once", at_once, selection_pages.PAGE_ROWS)
 
     def act(tr: fdb.Transaction, scope: Scope, page: SelectedPage) -> tuple[int, Sequence[str]]:
         waiting = wakeups.reads(tr, scope.keys, max(1, len(page.rows)))
-        count = selection.redrive(tr, scope, page.rows)
+        count = selection_pages.redrive(tr, scope, page.rows)
         if count:
             wakeups.wake(tr, scope.keys, waiting)
         return count, ()
@@ -186,7 +186,7 @@ def edit(
         if delay is not None or at is not None:
             due_ms = due(delay or 0.0, at, scope.now_ms(tr)) or 0
         waiting = wakeups.reads(tr, scope.keys, max(1, len(page.rows)))
-        count = selection.edit(tr, scope, page.rows, priority, due_ms, content)
+        count = selection_pages.edit(tr, scope, page.rows, priority, due_ms, content)
         if count:
             wakeups.wake(tr, scope.keys, waiting)
         return count, ()
@@ -243,7 +243,7 @@ def purge(
     """
 
     def act(tr: fdb.Transaction, scope: Scope, page: SelectedPage) -> tuple[int, Sequence[str]]:
-        selection.leave(tr, scope, page.rows)
+        selection_pages.leave(tr, scope, page.rows)
         return len(page.rows), ()
 
     verb = Verb(act, (*LATER, *COMING, DEAD))
@@ -277,7 +277,7 @@ def _into(queue: Handle, target: Handle | str, *, leaves: bool) -> Verb:
             return 0, ()
         other = there._scope(tr)
         waiting = wakeups.reads(tr, other.keys, len(page.rows))
-        arrive = selection.move if leaves else selection.arrive
+        arrive = selection_pages.move if leaves else selection_pages.arrive
         ids = arrive(tr, scope, other, page.rows)
         if any(row.source is not State.SCHEDULED for row in page.rows):
             wakeups.wake(tr, other.keys, waiting)
@@ -322,7 +322,7 @@ def _select(
         raise InvalidArgument(
             argument="ids", value=None, problem="give ids, or a condition: match='TRUE' for all"
         )
-    most = most or selection.PAGE_ROWS
+    most = most or selection_pages.PAGE_ROWS
     pages = _matching(queue, tr, verb, match, states, resume, most)
     return finished(pages, progress, Progress(0, 0, resume))
 
@@ -344,16 +344,16 @@ def _named_in(
     queue: Handle, tr: fdb.Transaction, verb: Verb, ids: Sequence[str], states: Sequence[State]
 ) -> Progress:
     """Those with these ids, in one transaction."""
-    if len(ids) > selection.PAGE_IDS:
+    if len(ids) > selection_pages.PAGE_IDS:
         raise InvalidArgument(
             argument="ids",
             value=len(ids),
-            problem=f"at most {selection.PAGE_IDS} in a transaction: give a database",
+            problem=f"at most {selection_pages.PAGE_IDS} in a transaction: give a database",
         )
     if not ids:
         return Progress(0, 0, b"")
     scope = queue._scope(tr)
-    page = selection.by_ids(tr, scope, ids, states)
+    page = selection_pages.by_ids(tr, scope, ids, states)
     taken, new = verb.act(tr, scope, page)
     return Progress(taken, page.looked, b"", tuple(new))
 
@@ -365,7 +365,7 @@ def _named(
     taken = looked = 0
     new: list[str] = []
     while looked < len(ids):
-        some = ids[looked : looked + selection.PAGE_IDS]
+        some = ids[looked : looked + selection_pages.PAGE_IDS]
         body = partial(_named_in, queue, verb=verb, ids=some, states=states)
         done = queue._run(db, body, wrote=bool)
         taken, looked = taken + done.taken, looked + done.checked
@@ -390,7 +390,9 @@ def _matching(
     changed: set[str] = set()
     # Lines of ordering keys end before their heads, and are copied after them: so a key keeps its
     # order. The end of the ready messages is looked for when they come up.
-    kinds = [kind for kind, those in selection.KINDS.items() if not {*states}.isdisjoint(those)]
+    kinds = [
+        kind for kind, those in selection_pages.KINDS.items() if not {*states}.isdisjoint(those)
+    ]
     if not verb.leaves:
         kinds.sort(key=lambda kind: kind is QueueKeys.waiting)
     for kind in kinds:
@@ -421,7 +423,7 @@ def _plan(
         # A target that does not exist is an error before the first page, and not after some of it
         # has moved.
         target._options(tr)
-    return selection.ranges(tr, queue._scope(tr), kind)
+    return selection_pages.ranges(tr, queue._scope(tr), kind)
 
 
 def _page(
@@ -437,7 +439,7 @@ def _page(
 ) -> tuple[SelectedPage, int, Sequence[str]]:
     scope = queue._scope(tr)
     terms = kind, states, wanted, begin, end
-    page = selection.page(tr, scope, *terms, most=most, leaves=verb.leaves)
+    page = selection_pages.page(tr, scope, *terms, most=most, leaves=verb.leaves)
     return (page, *verb.act(tr, scope, page))
 
 

@@ -49,7 +49,7 @@ MAX_RUNNING = 20
 """How many messages that it handles a worker names."""
 
 
-class Producing(Part, frozen=True):
+class WaitingCalls(Part, frozen=True):
     """How many calls of a process wait for room in a full queue, and since when (wall clock,
     milliseconds) the first one does."""
 
@@ -72,7 +72,7 @@ class Session(Stored, frozen=True):
     wall_ms: int
     expired: bool = False
     work: tuple[Work, ...] = ()
-    waits: Producing | None = None
+    waits: WaitingCalls | None = None
 
     @property
     def heartbeat(self) -> Moment:

@@ -10,7 +10,7 @@ import pytest
 
 from fdbqueue import Bounds, Depth, NewMessage, Progress, Queue, Selector
 from fdbqueue.errors import InvalidArgument, InvalidSelector, QueueFull, QueueNotFound
-from fdbqueue.messages import selection
+from fdbqueue.messages import selection_pages
 from fdbqueue.store.binding import fdb
 from tests.audit import sound
 from tests.progress import Steps
@@ -37,7 +37,7 @@ def filled(db: Database, queue: Queue) -> Queue:
 
 @pytest.fixture
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selection, "PAGE_ROWS", 2)
+    monkeypatch.setattr(selection_pages, "PAGE_ROWS", 2)
 
 
 def payloads(db: Database, queue: Queue) -> list[bytes]:

@@ -8,7 +8,7 @@ import pytest
 
 from fdbqueue import Bounds, Depth, KeyLimits, Message, NewMessage, Progress, Queue, State
 from fdbqueue.errors import InvalidArgument, InvalidSelector, QueueFull, QueueNotFound
-from fdbqueue.messages import selection
+from fdbqueue.messages import selection_pages
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.values.model import Death
@@ -120,7 +120,7 @@ def test_letters_that_are_redriven_together_share_a_row_and_keep_their_ids(
 def test_many_letters_are_redriven_in_bounded_transactions(
     db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(selection, "PAGE_ROWS", 4)
+    monkeypatch.setattr(selection_pages, "PAGE_ROWS", 4)
     kill(db, queue, *(b"%d" % n for n in range(10)))
     progress = []
 
@@ -298,8 +298,8 @@ def test_who_waits_in_the_other_queue_gets_what_ids_moved(
 def test_large_dead_letters_are_moved_by_id_some_at_a_time(
     db: Database, queue: Queue, space: Subspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(selection, "PAGE_BYTES", 100_000)
-    monkeypatch.setattr(selection, "PAGE_IDS", 4)
+    monkeypatch.setattr(selection_pages, "PAGE_BYTES", 100_000)
+    monkeypatch.setattr(selection_pages, "PAGE_IDS", 4)
     Queue.create(db, "other", root=space)
     large = [bytes([n]) * 60_000 for n in range(3)]
     ids = kill(db, queue, *large, *[b"small"] * 6)

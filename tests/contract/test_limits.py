@@ -16,7 +16,7 @@ from fdbqueue.errors import (
     QueueNotFound,
     TransactionTooLarge,
 )
-from fdbqueue.messages.slots import release
+from fdbqueue.messages.slots import shared_release
 from fdbqueue.queue.keys.shared_limits import Limits, SharedLimit
 from fdbqueue.schema import due
 from fdbqueue.schema.keys import WORK, QueueKeys, What
@@ -250,7 +250,7 @@ def test_a_queue_of_which_much_waits_is_purged_before_it_is_deleted(
     stripe: SharedLimit,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(release, "MAX_LEAVING", 5)
+    monkeypatch.setattr(shared_release, "MAX_LEAVING", 5)
     one, two = queues
     one.enqueue_many(db, some(9))
     two.enqueue_many(db, some(4, 10))

@@ -12,7 +12,7 @@ from fdbqueue import Queue, fdb
 from fdbqueue.consumers import fulfilment, line, sessions
 from fdbqueue.consumers.receiving import try_receive
 from fdbqueue.errors import InvalidArgument
-from fdbqueue.messages import selection, settle
+from fdbqueue.messages import selection_pages, settle
 from fdbqueue.messages.delivery import scan
 from fdbqueue.messages.enqueue import bounds
 from fdbqueue.messages.groups import callbacks
@@ -106,8 +106,8 @@ FACTS = {
     rf"or {N} MB(?: of them)?, in (?:a|each) transaction": cursors.MAX_SCANNED_BYTES / 1e6,
     rf"evaluates at most {N} selectors": consumers.MAX_TESTS,
     rf"a selector has up to {N} characters": selector.MAX_LENGTH,
-    rf"transactions of up to {N} messages, calls `progress": selection.PAGE_ROWS,
-    rf"in your own transaction, up to {N} of them": selection.PAGE_IDS,
+    rf"transactions of up to {N} messages, calls `progress": selection_pages.PAGE_ROWS,
+    rf"in your own transaction, up to {N} of them": selection_pages.PAGE_IDS,
     rf"unknown for more than {N} minutes": once.KEPT_MINUTES,
     rf"seconds {N} times raises `TransactionTooSlow`": once.MAX_TOO_OLD,
     rf"lets out up to {N} others": once.LET_OUT_ROWS,

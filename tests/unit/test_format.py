@@ -36,10 +36,10 @@ from fdbqueue.schema.consumers import (
     Definition,
     Holder,
     Listed,
-    Producing,
     Request,
     Running,
     Session,
+    WaitingCalls,
     Work,
 )
 from fdbqueue.schema.envelope import Envelope
@@ -171,7 +171,7 @@ SESSION = Session(
     work=(
         Work("orders", "shop", "pack", 8, 1, 100, 2, 40, (Running(ID, "k", 1, 1_700_000_004_000),)),
     ),
-    waits=Producing("orders", 3, 1_700_000_002_000),
+    waits=WaitingCalls("orders", 3, 1_700_000_002_000),
 )
 UNTIL = dict(
     zip(NAMED, (Moment(120_000_000, 1_700_000_060_000), Moment(90_000_000, 5)), strict=True)

@@ -149,7 +149,7 @@ LEFT_OUT: dict[str, tuple[Any, str, object]] = {
     # Nobody looks when the next message may come by its rate.
     "forgets_timers": (rates.Pace, "rely", None),
     # The rest of a row that is cut is lost.
-    "cuts_a_row_away": (run.Run, "without", ()),
+    "cuts_a_row_away": (run.MessageRun, "without", ()),
     # An index that was passed may be given again: TAIL.
     "uses_indexes_again": (cursors, "fence", None),
 }

@@ -8,7 +8,7 @@ from typing import Protocol
 from ...schema.envelope import Envelope
 from ...schema.scope import StoredMessage
 from .. import run
-from ..run import ReadyPiece, Run
+from ..run import MessageRun, ReadyPiece
 
 
 class Wants(Protocol):
@@ -57,7 +57,7 @@ class Shares:
         """Whether no request takes the very first message."""
         return self._next == len(self._requests) and not self.count
 
-    def offer(self, row: Run, n: int, envelope: Envelope) -> bool:
+    def offer(self, row: MessageRun, n: int, envelope: Envelope) -> bool:
         """Give the next message, of a row, to a request; False if none takes it, nor any that
         follows."""
         alone = envelope.alone if self._apart else 0

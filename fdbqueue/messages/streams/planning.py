@@ -19,7 +19,7 @@ from ...store.binding import fdb, transactional
 from ...values.states import LEASE, State
 from .. import lookup, place, run, settle, transitions
 from ..delivery import queue_limits
-from ..run import Run
+from ..run import MessageRun
 from ..settle import Leaving
 from ..slots import backlog
 from ..transaction_budget import STEP_BYTES
@@ -59,7 +59,7 @@ class LevelSpan(NamedTuple):
     messages that is."""
 
     begin: bytes
-    row: Run
+    row: MessageRun
     last: int
 
 
@@ -67,7 +67,7 @@ class LevelSpan(NamedTuple):
 class TakenPiece:
     """Messages of a row that are taken one after the other."""
 
-    row: Run
+    row: MessageRun
     begin: int
     end: int
 
@@ -272,7 +272,9 @@ class _Room:
             self._any = True
         return min(len(values), self._left)
 
-    def add(self, row: Run, begin: int, end: int, message: StoredMessage | None = None) -> None:
+    def add(
+        self, row: MessageRun, begin: int, end: int, message: StoredMessage | None = None
+    ) -> None:
         """Add messages of a row that fit; one that was opened, if ``message`` is given."""
         taken, size = self.taken, sum(map(len, row.values[begin:end]))
         last = taken.pieces[-1] if taken.pieces else None
@@ -327,7 +329,7 @@ def _join(
         taken.turns.append(kv.key)
         taken.joined[taken.count] = waited
         outside = replace(position, index=0)
-        room.add(Run(kv.key, outside, [value]), 0, 1, waited)
+        room.add(MessageRun(kv.key, outside, [value]), 0, 1, waited)
         taken.watched.append(waited)
         room.weight += WEIGHT
     return True

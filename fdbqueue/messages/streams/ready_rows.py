@@ -10,7 +10,7 @@ from ...schema.envelope import open_envelope
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
 from .. import run
-from ..run import Run
+from ..run import MessageRun
 from ..slots import key_limits
 
 LOOK_AHEAD = 20
@@ -25,7 +25,7 @@ class ReadyPart(NamedTuple):
     one, opened, if more of it is needed. plain: whether none has side records.
     """
 
-    row: Run
+    row: MessageRun
     begin: int
     payloads: Sequence[int]
     message: StoredMessage | None = None
@@ -37,7 +37,7 @@ class ReadyPart(NamedTuple):
         return self.row.values[self.begin : self.begin + len(self.payloads)]
 
 
-def _of_row(scope: Scope, row: Run) -> Iterator[ReadyPart]:
+def _of_row(scope: Scope, row: MessageRun) -> Iterator[ReadyPart]:
     silent = scope.options.history_seconds is None
     envelopes = [open_envelope(each) for each in row.values]
     if silent and all(each.plain for each in envelopes):

@@ -11,7 +11,7 @@ from typing import TypeVar
 from ...consumers import sessions
 from ...errors import QueueError, QueueFull
 from ...schema import once
-from ...schema.consumers import Producing
+from ...schema.consumers import WaitingCalls
 from ...schema.keys import OnceKeys
 from ...store import tasks, world
 from ...store.binding import FAILURES, fdb
@@ -104,7 +104,7 @@ class _Sign:
             return
         self._due = now + sessions.BEAT_SECONDS
         root, clock = self._queue._root_keys, self._queue._clock
-        waits = Producing(self._queue.name, len(self._calls), self._since_ms)
+        waits = WaitingCalls(self._queue.name, len(self._calls), self._since_ms)
 
         def sign(tr: fdb.Transaction) -> bytes:
             told = self._session or sessions.start(tr, root, clock)

@@ -46,7 +46,7 @@ PENDING = 10_000
 PENDING_BYTES = 64_000_000
 
 
-class Producing(TypedDict, total=False):
+class ProducerTerms(TypedDict, total=False):
     """What ``Queue.producer`` takes besides the database."""
 
     linger: Seconds | None

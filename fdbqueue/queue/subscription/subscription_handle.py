@@ -30,7 +30,7 @@ from ..admin.housekeeping import past_backlog
 from ..consume import Leasing, asked
 from ..matching import Use, take
 from ..queue_base import Handle, Transactor, check_leaseless, composed, patience_of
-from .supply import SubscriptionSupply
+from .subscription_supply import SubscriptionSupply
 
 R = TypeVar("R")
 
