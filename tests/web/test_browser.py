@@ -124,7 +124,7 @@ def test_the_picture_of_the_readme_is_one_of_the_pages(
         browser.get(f"http://{address}/")
         eventually(lambda: shown(browser, "#live") == "live")
         script(browser, "document.querySelector('.store').textContent = 'shop.fdbq'")
-        form = {"format": "webp", "quality": 50}
+        form = {"format": "webp", "quality": 30}
         taken = b64decode(browser.execute_cdp_cmd("Page.captureScreenshot", form)["data"])
     if os.environ.get("FDBQUEUE_PICTURE"):
         PICTURE.write_bytes(taken)
