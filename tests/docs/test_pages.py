@@ -118,8 +118,22 @@ def test_no_block_escapes_the_test() -> None:
                 assert "fdbq " not in code, f"{page}: commands of fdbq belong into a console block"
 
 
+def targets(page: Path) -> set[Path]:
+    """The files that a page links."""
+    found = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text())
+    return {(page.parent / each).resolve() for each in found if not each.startswith("http")}
+
+
 def test_links_lead_somewhere() -> None:
     for page in PAGES:
-        for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
-            if not target.startswith("http"):
-                assert (page.parent / target).exists(), f"{page}: {target}"
+        assert [each for each in targets(page) if not each.exists()] == [], page
+
+
+def test_every_page_is_two_links_from_the_first() -> None:
+    near = {ROOT / "docs" / "index.md"}
+    for _ in range(2):
+        near |= {each for page in near for each in targets(page) if each.suffix == ".md"}
+    assert {title(page) for page in {*PAGES[1:]} - near} == {
+        f"docs/tutorial/{name}.md"
+        for name in ("failures", "urgent-and-later", "customers", "look-after-it")
+    }
