@@ -13,6 +13,7 @@ from typer import Argument, Option
 
 import fdbqueue
 
+from ..queue.internals import serializer
 from . import context, durations, terminal
 
 SHELL_SAFE = frozenset("-_.,:/+=@%")
@@ -109,7 +110,7 @@ def typed(queue: fdbqueue.Queue, payload: str) -> Any:
     """The value of a payload on the command line."""
     from fdbqueue.values import serializers
 
-    return serializers.typed(queue._serializer, encoded(payload))
+    return serializers.typed(serializer(queue), encoded(payload))
 
 
 def pair(option: str, text: str, shape: str = "NAME=VALUE") -> tuple[str, str]:

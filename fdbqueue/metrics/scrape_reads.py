@@ -15,6 +15,7 @@ from ..consumers.consumer_states import ConsumerState
 from ..errors import CorruptData
 from ..messages.delivery import age
 from ..messages.slots import usage as keys
+from ..queue.internals import Internals
 from ..queue.queue import Queue
 from ..schema import catalogue, counters, due
 from ..schema.keys import QueueKeys
@@ -77,9 +78,9 @@ class _QueueReads(NamedTuple):
 def take(tr: fdb.Transaction, queues: Sequence[Queue]) -> list[ScrapedQueue | None]:
     """Snapshots of queues, None for each that cannot be read; without those that are
     gone. Two round trips for all together, at snapshot isolation: no conflicts."""
-    issued = [(queue, _reads(tr, queue._keys)) for queue in queues]
+    issued = [(queue, _reads(tr, Internals(queue).keys)) for queue in queues]
     there = [(queue, reads) for queue, reads in issued if reads.meta.present()]
-    found = [(queue._keys, _opened(tr, queue, reads)) for queue, reads in there]
+    found = [(Internals(queue).keys, _opened(tr, queue, reads)) for queue, reads in there]
     firsts = [
         None
         if one is None
@@ -132,7 +133,7 @@ def _first_due(of: QueueKeys, firsts: Sequence[fdb.FDBRange]) -> int | None:
 
 def _opened(tr: fdb.Transaction, queue: Queue, reads: _QueueReads) -> ScrapedQueue | None:
     """All but the age of messages; None if the queue cannot be read."""
-    of, now_ms = queue._keys, queue._clock.now_ms(tr)
+    of, now_ms = Internals(queue).keys, Internals(queue).clock.now_ms(tr)
     try:
         options = catalogue.parsed(reads.meta.value or b"", queue.name)
     except CorruptData:
@@ -142,7 +143,7 @@ def _opened(tr: fdb.Transaction, queue: Queue, reads: _QueueReads) -> ScrapedQue
         now_ms,
         options,
         counters.parse(of, reads.counts),
-        consumers=registry.counted(of, reads.lists, sessions.now(tr, queue._clock)),
+        consumers=registry.counted(of, reads.lists, sessions.now(tr, Internals(queue).clock)),
         backlogs=keys.parse_backlogs(of, reads.backlogs),
         subscriptions=[of.subscription.parse(kv.key)[0] for kv in reads.subscriptions],
     )

@@ -14,6 +14,7 @@ from functools import lru_cache
 from msgspec import Struct
 
 from ..errors import QueueNotFound, StoreError, StoreNotFound, StoreNotShared
+from ..queue.internals import Internals
 from ..queue.queue import Queue
 from ..schema.keys import DEFAULT_ROOT
 from ..store import binding
@@ -74,7 +75,7 @@ def options(db: fdb.Database, queue: Queue) -> dict[str, str]:
     """
     path = binding.describe(db).path
     store = {} if path is None else {"store": path}
-    return {"queue": queue.name, "root": queue._root.key().hex(), **store}
+    return {"queue": queue.name, "root": Internals(queue).root.key().hex(), **store}
 
 
 def _handle(location: Location) -> Queue:
@@ -88,7 +89,7 @@ def _store(store: str | None) -> Store:
 
 @transactional
 def _identify(tr: fdb.Transaction, handle: Queue) -> tuple[int, str, int, Declared | None]:
-    scope = handle._scope(tr)
+    scope = Internals(handle).scope(tr)
     version: int = tr.get_read_version().wait()
     return version, scope.identity, scope.options.levels, scope.serializer
 

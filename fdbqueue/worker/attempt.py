@@ -10,6 +10,7 @@ from ..errors import HandlerTooSlow, LeaseLost, TransactionTooLarge
 from ..messages.settle import Refuse, Verdict
 from ..queue import settlement
 from ..queue.continuations.successors import Successors, handling
+from ..queue.internals import Internals
 from ..queue.queue import Queue
 from ..schema import once
 from ..store import world
@@ -176,7 +177,7 @@ def _ack(
                 except Exception as error:
                     raise _Refused(delivery, error) from error
 
-    once.run(db, queue._keys.once, body)
+    once.run(db, Internals(queue).keys.once, body)
 
 
 def _settle_whole(
@@ -200,7 +201,7 @@ def _settle_whole(
             raise _Refused(deliveries[0], error) from error
 
     try:
-        once.run(db, queue._keys.once, body)
+        once.run(db, Internals(queue).keys.once, body)
     except (LeaseLost, _Refused, TransactionTooLarge) as error:
         if len(deliveries) > 1:
             log.warning("%d messages of %s go one by one: %s", len(deliveries), queue.name, error)
@@ -333,7 +334,7 @@ def _commit(
         if slow >= MAX_SLOW:
             raise HandlerTooSlow(seconds=seconds)
 
-    once.run(db, queue._keys.once, limited, brief=False)
+    once.run(db, Internals(queue).keys.once, limited, brief=False)
 
 
 def _settle(

@@ -19,6 +19,7 @@ from ..consumers import promotion, registry, wakeups, watching
 from ..errors import HandlerTooSlow, Held, InvalidArgument, QueueError, QueueNotFound
 from ..errors import NotFound as NotFound
 from ..messages import agenda
+from ..queue.internals import Internals, SubscriptionInternals
 from ..queue.queue import Queue
 from ..queue.subscription import Subscription
 from ..schema import once
@@ -137,7 +138,7 @@ class Browser:
     def keep(self) -> None:
         """Hold the subscription for longer, if it is held. Any thread."""
         if self._holds:
-            self._run(lambda tr: self._hold(tr, self.queue._scope(tr)), lambda _: False)
+            self._run(lambda tr: self._hold(tr, Internals(self.queue).scope(tr)), lambda _: False)
 
     def _turn(self) -> bool:
         """Hand over the next messages, or wait for some; whether the subscription is over."""
@@ -178,7 +179,9 @@ class Browser:
             began, looked = world.monotonic(), self._look(tr, self._handled)
             if looked.messages:
                 self._call(looked, tr)
-                browse.pass_by(tr, self.queue._scope(tr), self.subscription.name, looked.passage)
+                browse.pass_by(
+                    tr, Internals(self.queue).scope(tr), self.subscription.name, looked.passage
+                )
             slow += (seconds := world.monotonic() - began) > TRANSACTION_SECONDS
             if slow >= MAX_SLOW:
                 error = HandlerTooSlow(seconds=seconds)
@@ -187,7 +190,7 @@ class Browser:
 
         looked = once.run(
             self.state.worker.db,
-            self.subscription._once,
+            SubscriptionInternals(self.subscription).once,
             body,
             wrote=lambda looked: bool(looked.messages),
             brief=False,
@@ -196,8 +199,8 @@ class Browser:
         return looked
 
     def _look(self, tr: fdb.Transaction, handled: browse.Passage | None) -> _Browsed:
-        scope, name = self.queue._scope(tr), self.subscription.name
-        definition = self.subscription._known(tr, scope)
+        scope, name = Internals(self.queue).scope(tr), self.subscription.name
+        definition = SubscriptionInternals(self.subscription).known(tr, scope)
         due, coming = promotion.reads(tr, scope), agenda.coming(tr, scope)
         self._hold(tr, scope)
         promotion.promote(tr, scope, due)
@@ -208,7 +211,7 @@ class Browser:
         signal: watching.Signal = ()
         seconds: float | None = None
         if over:
-            self.subscription._supply.drop(tr, scope)
+            SubscriptionInternals(self.subscription).drop(tr, scope)
         elif found.empty:
             signal = wakeups.browse(tr, scope, self.consumer.ref)
             seconds = agenda.next_seconds(tr, scope, coming)
@@ -285,7 +288,11 @@ class Browser:
     def _sleep(self, looked: _Browsed) -> None:
         """Wait until there may be something to hand over."""
         self._woken = self._unwatched = False
-        watches = watching.arm(self.state.worker.db, looked.signal, self.subscription._once.timeout)
+        watches = watching.arm(
+            self.state.worker.db,
+            looked.signal,
+            SubscriptionInternals(self.subscription).once.timeout,
+        )
         for watch in watches:
             watch.on_ready(self._ring)
         with self.state.lock:
@@ -344,11 +351,13 @@ class Browser:
                 self.state.ended.notify_all()
 
     def _release(self, tr: fdb.Transaction) -> None:
-        scope, name = self.queue._scope(tr), self.subscription.name
+        scope, name = Internals(self.queue).scope(tr), self.subscription.name
         if self._handled is not None:
             self._hold(tr, scope)
             browse.pass_by(tr, scope, name, self._handled)
         exclusive.release(tr, scope, name, self._token)
 
     def _run(self, body: Callable[[fdb.Transaction], R], wrote: Callable[[R], bool]) -> R:
-        return once.run(self.state.worker.db, self.subscription._once, body, wrote=wrote)
+        return once.run(
+            self.state.worker.db, SubscriptionInternals(self.subscription).once, body, wrote=wrote
+        )

@@ -20,6 +20,7 @@ from ..messages import agenda, run, settle
 from ..messages.delivery import queue_limits, scan
 from ..messages.run import Held
 from ..queue.admin.housekeeping import past_backlog
+from ..queue.internals import Internals, SubscriptionInternals
 from ..queue.queue import Queue
 from ..queue.subscription import Subscription
 from ..schema import once
@@ -119,17 +120,18 @@ class QueueConsumer:
     ) -> None:
         self.db = db
         self.queue = queue
-        self.keys = queue._keys
+        self.internals = Internals(queue)
+        self.keys = self.internals.keys
         self.name = name
         self.priority = priority
         self.lease = lease
         self.handlers = handlers
-        self.session = ProcessSession.of(db, queue._root_keys, queue._clock)
+        self.session = ProcessSession.of(db, self.internals.root_keys, self.internals.clock)
         self._ref: ConsumerRef | None = None
 
     @property
     def _access(self) -> Access:
-        return self.queue._access
+        return self.internals.access
 
     @property
     def ref(self) -> ConsumerRef:
@@ -150,7 +152,7 @@ class QueueConsumer:
         def join(tr: fdb.Transaction, session: bytes) -> ConsumerRef:
             if former is not None:
                 registry.unregister(tr, self.keys, former)
-            return self._register(tr, self.queue._scope(tr), session)
+            return self._register(tr, self.internals.scope(tr), session)
 
         if former is not None:
             self.session.lost(former)
@@ -272,7 +274,7 @@ class QueueConsumer:
 
     def _stands_in_line(self, tr: fdb.Transaction, room: int, attempts: int) -> bool:
         """Whether messages come through the line, as they do for ``receive``."""
-        scope = self.queue._scope(tr)
+        scope = self.internals.scope(tr)
         scheme = scope.scheme
         crowded = attempts > MAX_DIRECT or self._access.crowded
         lined = scheme == "staged" or (scheme == "auto" and crowded and room < MIN_DIRECT)
@@ -294,7 +296,7 @@ class QueueConsumer:
         finished: Sequence[Held] = (),
         strict: bool = True,
     ) -> _Unarmed:
-        scope, me = self.queue._scope(tr), self.ref
+        scope, me = self.internals.scope(tr), self.ref
         # With a conflict: an evicted consumer must not take, since others have ended its leases and
         # count it as gone.
         registered = registry.registered(tr, self.keys, me)
@@ -305,7 +307,7 @@ class QueueConsumer:
             raise _Evicted
         # A consumer of a higher priority is awake or asleep: what is ready is for it.
         if above is not None:
-            settle.ack(tr, self.queue._entry, finished)
+            settle.ack(tr, self.internals.entry, finished)
             return Fetched([]), wakeups.defer(tr, scope, me, above)
         room = credit.room(most)
         returned = self._outranked(tr, prefetched, room)
@@ -364,7 +366,7 @@ class QueueConsumer:
 
     def _levels(self, tr: fdb.Transaction, most: int) -> Iterator[int]:
         """The levels of the first messages that may be taken, in order. Snapshot reads."""
-        if not self.queue._scope(tr).options.paused:
+        if not self.internals.scope(tr).options.paused:
             for one in islice(run.ready(self.keys, scan.first(tr, self.keys, most)), most):
                 yield one.position.level
 
@@ -385,7 +387,7 @@ class QueueConsumer:
             request = self._request(fitting, begins)
             found = receiving.receive_in(tr, self._access, request, finished)
         else:
-            settle.ack(tr, self.queue._entry, finished)
+            settle.ack(tr, self.internals.entry, finished)
         full = len(found) == fitting
         return _Fetched(found, self._head(tr), full, short=full and fitting < room)
 
@@ -448,12 +450,13 @@ class SubscriptionConsumer(QueueConsumer):
     ) -> None:
         super().__init__(db, queue, name, priority, lease, handlers)
         self.subscription = subscription
+        self.mine = SubscriptionInternals(subscription)
         self._resume: Mapping[int, bytes] = {}
         """Where a look stopped that has not come to the end."""
 
     @property
     def _access(self) -> Access:
-        return self.subscription._access
+        return self.mine.access
 
     def _register(self, tr: fdb.Transaction, scope: Scope, session: bytes) -> ConsumerRef:
         registry.evict_waiters(tr, scope)
@@ -464,11 +467,13 @@ class SubscriptionConsumer(QueueConsumer):
             self.name,
             self.priority,
             subscription=self.subscription.name,
-            handle=self.subscription._consumer,
+            handle=self.mine.consumer,
         )
 
     def _levels(self, tr: fdb.Transaction, most: int) -> Iterator[int]:
-        return self.subscription._levels(tr, most)
+        scope = self.internals.scope(tr)
+        if not scope.options.paused:
+            yield from self.mine.levels(tr, scope, most)
 
     def _admits_in_line(self, credit: Credit) -> bool:
         """Always: the line of a subscription counts bytes."""
@@ -493,7 +498,7 @@ class SubscriptionConsumer(QueueConsumer):
         finished: Sequence[Held],
         strict: bool,
     ) -> _Fetched:
-        settle.ack(tr, self.queue._entry, finished)
+        settle.ack(tr, self.internals.entry, finished)
         left, short = credit, False
 
         def admits(message: StoredMessage) -> bool:
@@ -506,7 +511,7 @@ class SubscriptionConsumer(QueueConsumer):
             return not short
 
         request = self._request(room, begins)
-        taken, found, closed = self.subscription._look(
+        taken, found, closed = self.mine.take(
             tr, request, strict=strict, resume=self._resume, admits=admits
         )
         unfinished = found.unfinished and room > 0 and found.following is None

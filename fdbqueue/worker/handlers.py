@@ -23,6 +23,8 @@ from msgspec import Struct
 
 from ..errors import InvalidArgument, UnknownJob
 from ..queue.enqueue import JOB_HEADER
+from ..queue.internals import jobs as jobs_of
+from ..queue.internals import serializer
 from ..queue.queue import Queue
 from ..store.binding import fdb
 from ..store.enclosing import Inside
@@ -239,7 +241,7 @@ def of_jobs(
     """
     jobs = {
         name: Handler.of(called(job.function), queue, transactional=run.transactional)
-        for name, job in queue._jobs.items()
+        for name, job in jobs_of(queue).items()
     }
     kinds = {each.transactional for each in jobs.values()}
     if len(kinds) != 1:
@@ -318,7 +320,7 @@ _JSON = (str, int, float, bool, type(None), list, dict)
 
 def _types(queue: Queue[Any]) -> tuple[tuple[type, ...], str] | None:
     """The types that values of a queue have, and what tells them; None if that is unknown."""
-    match queue._serializer:
+    match serializer(queue):
         case None:
             return (bytes, *_JSON), "bytes or JSON, as it was opened without a serializer"
         case JsonSerializer():

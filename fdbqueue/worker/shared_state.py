@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from ..queue.continuations.successors import Successors
+from ..queue.internals import Internals
 from ..schema.consumers import MAX_RUNNING, Running, Work
 from ..store import world
 from ..store.binding import fdb
@@ -255,7 +256,7 @@ class SharedState:
         found = []
         for buffer in self.buffers:
             jobs = [job for job in (*self.jobs, *self.stuck) if job.buffer is buffer]
-            wall_ms = buffer.queue._clock.wall_ms()
+            wall_ms = Internals(buffer.queue).clock.wall_ms()
             running = [
                 Running(
                     each.id,
@@ -289,6 +290,6 @@ class SharedState:
             elif outcome is Outcome.DONE and log.isEnabledFor(logging.INFO):
                 logs.done(queue, buffer.policy.handler, delivery, seconds)
         if metrics is not None:
-            began_ms = queue._clock.wall_ms() - int(seconds * 1000)
+            began_ms = Internals(queue).clock.wall_ms() - int(seconds * 1000)
             handler = handler_name(buffer.policy.handler.function)
             metrics.ended(queue.name, ended, began_ms, seconds, handler)

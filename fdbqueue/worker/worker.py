@@ -19,6 +19,7 @@ from ..consumers.credit import Credit
 from ..consumers.receiving.try_receive import MAX_MESSAGES
 from ..consumers.sessions import DEAD_SECONDS
 from ..errors import InvalidArgument
+from ..queue.internals import Internals
 from ..queue.queue import Queue
 from ..queue.subscription import Subscription
 from ..schema.consumers import Mode, Work
@@ -210,9 +211,13 @@ class Worker:
         if not isinstance(subscription, Subscription | None):
             problem = "must be a Subscription of fdbqueue"
             raise InvalidArgument(argument="subscription", value=subscription, problem=problem)
-        taken = {(each.queue._keys.prefix, _name(each.subscription)) for each in self._buffers}
-        taken |= {(each.queue._keys.prefix, each.subscription.name) for each in self._browsed}
-        if (queue._keys.prefix, _name(subscription)) in taken:
+        taken = {
+            (Internals(each.queue).keys.prefix, _name(each.subscription)) for each in self._buffers
+        }
+        taken |= {
+            (Internals(each.queue).keys.prefix, each.subscription.name) for each in self._browsed
+        }
+        if (Internals(queue).keys.prefix, _name(subscription)) in taken:
             raise InvalidArgument(argument="queue", value=queue, problem="it has a handler already")
         call = self._handler(queue, handler, run)
         if subscription is not None and subscription.definition(self.db).mode is Mode.BROWSE:
@@ -298,9 +303,9 @@ class Worker:
 
         Raises ``InvalidArgument``.
         """
-        wanted = queue._keys.prefix, _name(subscription)
+        wanted = Internals(queue).keys.prefix, _name(subscription)
         for each in self._buffers:
-            if (each.queue._keys.prefix, _name(each.subscription)) == wanted:
+            if (Internals(each.queue).keys.prefix, _name(each.subscription)) == wanted:
                 return each.channel
         raise InvalidArgument(argument="queue", value=queue, problem="it has no handler")
 

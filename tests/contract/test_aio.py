@@ -471,7 +471,7 @@ def test_a_loop_that_ends_leaves_no_request_in_line(adb: aio.Database, orders: a
 
 # -- twins -------------------------------------------------------------------------------------
 
-NO_TWIN = {"Planner", "Result", "Successors"}
+NO_TWIN = {"Internals", "Planner", "Result", "SubscriptionInternals", "Successors"}
 """What Spark, workers and queues use, and no user."""
 
 

@@ -22,6 +22,7 @@ from fdbqueue import (
     Worker,
 )
 from fdbqueue.errors import InvalidArgument
+from fdbqueue.queue.internals import Internals, SubscriptionInternals
 from fdbqueue.queue.subscription import Subscription
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
@@ -54,7 +55,12 @@ def numbers(count: int, start: int = 0) -> list[bytes]:
 
 def passed(db: Database, audit: Subscription) -> bool:
     """Whether the cursors are behind all messages."""
-    return not audit._queue._run(db, lambda tr: list(audit._levels(tr, 1)), wrote=lambda _: False)
+    internals = Internals(audit._queue)
+
+    def levels(tr: fdb.Transaction) -> list[int]:
+        return [*SubscriptionInternals(audit).levels(tr, internals.scope(tr), 1)]
+
+    return not internals.read(db, levels)
 
 
 def test_each_message_is_handed_over_once_in_order_and_stays(

@@ -11,6 +11,7 @@ import pytest
 
 from fdbqueue import Queue, Subscription
 from fdbqueue.consumers import eviction, registry, wakeups
+from fdbqueue.queue.internals import SubscriptionInternals
 from fdbqueue.schema.consumers import ConsumerRef
 from fdbqueue.schema.keys import QueueKeys, RootKeys
 from fdbqueue.store.binding import fdb
@@ -68,7 +69,7 @@ class Sleeper:
                 signal = wakeups.register(tr, scope, self.ref, served=bool(found))
             else:
                 more = bool(
-                    [*self.subscription._levels(tr, 1)]
+                    [*SubscriptionInternals(self.subscription).levels(tr, scope, 1)]
                     if self.subscription
                     else self.queue.peek(tr)
                 )

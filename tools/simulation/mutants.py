@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from fdbqueue.consumers import fulfilment, line, promotion, sessions, wakeups
+from fdbqueue.consumers import fulfilment, line, promotion, sessions, supply, wakeups
 from fdbqueue.messages import (
     agenda,
     dead_letters,
@@ -369,4 +369,5 @@ def swaps_the_first_two() -> None:
         swaps = [one._replace(pieces=[*one.pieces[1::-1], *one.pieces[2:]]) for one in given]
         return lease(tr, scope, swaps)
 
-    vars(take)["take"] = swapped
+    for module in (supply, fulfilment):
+        vars(module)["take"] = swapped

@@ -24,6 +24,7 @@ from typing import Any, BinaryIO
 import fdbqueue
 
 from ...errors import InvalidInput, QueueError
+from ...queue.internals import serializer
 from ...store.binding import FAILURES
 from .. import terminal
 from . import csv_lines
@@ -65,7 +66,7 @@ def run(
         given,
         lines,
         digest=resume is not None,
-        serializer=queue._serializer,
+        serializer=serializer(queue),
         typed=as_csv,
     )
     done = ImportProgress()

@@ -14,6 +14,7 @@ from fdbqueue.values.limits import KeyState, LimitState
 from fdbqueue.values.options import QueueOptions
 
 from ...errors import QueueNotFound
+from ...queue.internals import Internals
 from .. import context, json_schema, listings, terminal, trail
 from ..parameters import Limit, ListOutput, Output, QueueName, grouped
 from . import queue_options, worker_list
@@ -183,7 +184,9 @@ def show(name: QueueName, *, output: Output) -> None:
         staged = queue.streams.undecided(db)
         coming = None
         if found.options.rate is not None:
-            coming = queue._read(db, lambda tr: queue_limits.next_seconds(tr, queue._scope(tr)))
+            coming = Internals(queue).read(
+                db, lambda tr: queue_limits.next_seconds(tr, Internals(queue).scope(tr))
+            )
         rows = sum(sink.rows for sink in staged.values())
         waits = backlogs(db, queue) if found.depth.waiting else []
         by = trail.paused_by(db, name).strip(" ,") if found.options.paused else ""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
-from itertools import islice
 from typing import Literal, TypeVar, Unpack, overload
 
 from ...consumers import promotion, receiving
@@ -13,9 +12,9 @@ from ...consumers.registry import new_id
 from ...errors import NotFound
 from ...messages.run import Held
 from ...schema import change_counters
-from ...schema.consumers import ConsumerRef, Definition, Mode, Request
+from ...schema.consumers import ConsumerRef, Definition, Mode
 from ...schema.leases import CLAIM_BYTES
-from ...schema.scope import Scope, StoredMessage
+from ...schema.scope import Scope
 from ...store import world
 from ...store.binding import fdb
 from ...subscriptions import acquire, creation, cursors, exclusive
@@ -160,28 +159,6 @@ class Subscription:
         request, wait, done = asked(tr, max_messages, terms, Leasing)
         check_leaseless(request.seconds, done)
         return list(self._consume(tr, Mode.ACQUIRE, max_messages, wait, acquire.remove))
-
-    def _look(
-        self,
-        tr: fdb.Transaction,
-        request: Request,
-        *,
-        strict: bool,
-        resume: Mapping[int, bytes],
-        admits: Callable[[StoredMessage], bool],
-    ) -> tuple[Sequence[Delivery], ScanResult, bool]:
-        """Lease what a registered consumer asks for, and look for the match behind that. Returns
-        also whether the subscription has closed itself."""
-        wanted = Wanted(request.max_messages, strict, resume, admits, looks_on=True)
-        scope, found, closed = self._find(tr, wanted)
-        taken = acquire.grant(tr, scope, found.messages, request=request)
-        return taken, found, closed
-
-    def _levels(self, tr: fdb.Transaction, most: int) -> Iterator[int]:
-        """The levels of the first messages that match, in order. Moves nothing."""
-        scope = self._queue._scope(tr)
-        if not scope.options.paused:
-            yield from islice(acquire.levels(tr, scope, self._known(tr, scope)), most)
 
     def browse(
         self,

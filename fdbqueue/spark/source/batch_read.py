@@ -24,6 +24,7 @@ from pyspark.sql.types import StructType
 from ...errors import InvalidOptions
 from ...messages import history
 from ...messages.streams import table_scan
+from ...queue.internals import Internals
 from ...queue.queue import Queue
 from ...schema.keys import LOWEST, QueueKeys
 from ...store.binding import fdb
@@ -78,7 +79,7 @@ class BatchReader(tables.TableReader, DataSourceReader):
         size, ranges = self._settings.partition_bytes, _ranges(db, queue, self._settings)
         partitions: list[InputPartition] = [
             Scan(self._settings.layout.table, ((cut.start, cut.stop),))
-            for cut in table_scan.split(db, queue._keys, ranges, size)
+            for cut in table_scan.split(db, Internals(queue).keys, ranges, size)
         ]
         return partitions or [InputPartition(None)]
 
@@ -134,7 +135,7 @@ def _of_time(row_filter: RowFilter, each: Filter, value: datetime) -> RowFilter:
 
 def _ranges(db: fdb.Database, queue: Queue, settings: BatchReadSettings) -> list[slice]:
     """The key ranges of a table."""
-    keys, row_filter, table = queue._keys, settings.row_filter, settings.layout.table
+    keys, row_filter, table = Internals(queue).keys, settings.row_filter, settings.layout.table
     match table:
         case "leased":
             return [keys.lease.rows]
@@ -143,8 +144,8 @@ def _ranges(db: fdb.Database, queue: Queue, settings: BatchReadSettings) -> list
         case "waiting":
             return [keys.waiting.rows]
         case "history":
-            kept = queue._read(
-                db, lambda tr: history.lines(tr, queue._scope(tr), settings.skip_expiring)
+            kept = Internals(queue).read(
+                db, lambda tr: history.lines(tr, Internals(queue).scope(tr), settings.skip_expiring)
             )
             return [kept]
     levels = row_filter.levels
@@ -157,10 +158,10 @@ def _ranges(db: fdb.Database, queue: Queue, settings: BatchReadSettings) -> list
         return [keys.ready.under(level) for level in sorted(levels)]
 
     def find(tr: fdb.Transaction) -> tuple[dict[int, bytes], dict[int, bytes]]:
-        scope, (starts, ends) = queue._scope(tr), settings.places
+        scope, (starts, ends) = Internals(queue).scope(tr), settings.places
         return places.find(tr, scope, starts), places.find(tr, scope, ends)
 
-    begins, ends = queue._read(db, find)
+    begins, ends = Internals(queue).read(db, find)
     each = [
         slice(
             keys.ready_from(level, begins.get(level, LOWEST)).start,

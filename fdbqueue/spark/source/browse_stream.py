@@ -18,6 +18,7 @@ from ...errors import CorruptData, RowsLost
 from ...messages.streams import table_scan
 from ...messages.streams.planning import BatchLimits
 from ...messages.streams.table_scan import ScanPage
+from ...queue.internals import Internals
 from ...queue.queue import Queue
 from ...schema import once
 from ...schema.keys import LOWEST, QueueKeys
@@ -70,12 +71,12 @@ class BrowseReader(StreamReader):
             starts = (self._settings.starting_offsets or _FIRST) if since is None else _NOW
 
             def begin(tr: fdb.Transaction) -> dict[int, bytes]:
-                return table.begin(tr, queue._scope(tr), starts)
+                return table.begin(tr, Internals(queue).scope(tr), starts)
 
-            places = once.run(db, queue._keys.once, begin)
+            places = once.run(db, Internals(queue).keys.once, begin)
             if since is not None:
                 places = {
-                    level: _first_at(db, queue._keys, table, level, end, since)
+                    level: _first_at(db, Internals(queue).keys, table, level, end, since)
                     for level, end in places.items()
                 }
             self._progress.first = self._offset(_levels(places, []))
@@ -92,10 +93,14 @@ class BrowseReader(StreamReader):
         reads = self._verify_kept(db, queue, passed.places)
 
         def advance(tr: fdb.Transaction) -> PassedMessages:
-            return table.advance(tr, queue._scope(tr), passed.places, limits, bool(stretches))
+            return table.advance(
+                tr, Internals(queue).scope(tr), passed.places, limits, bool(stretches)
+            )
 
         while not passed.ended:
-            passed = once.run(db, queue._keys.once, advance, wrote=lambda it: bool(it.stretches))
+            passed = once.run(
+                db, Internals(queue).keys.once, advance, wrote=lambda it: bool(it.stretches)
+            )
             stretches += passed.stretches
             limits = _rest(limits, passed)
         if not stretches:
@@ -134,7 +139,7 @@ class BrowseReader(StreamReader):
             raise tables.lines_lost(queue)
         # Of the whole batch: each task sees its own part only, and all would report different
         # numbers.
-        missing = scan.in_batch - tables.count(db, queue._keys, scan.batch)
+        missing = scan.in_batch - tables.count(db, Internals(queue).keys, scan.batch)
         raise RowsLost(
             what=f"{missing:,} of {scan.in_batch:,} messages of a batch",
             queue=queue.name,
@@ -163,13 +168,13 @@ class BrowseReader(StreamReader):
         """Raise ``RowsLost`` if rows were removed that no batch had; returns the version."""
 
         def look(tr: fdb.Transaction) -> tuple[int, bool]:
-            scope, place = queue._scope(tr), places.get(0, LOWEST)
+            scope, place = Internals(queue).scope(tr), places.get(0, LOWEST)
             lost = self._table.lost(tr, scope, place, self._progress.seen)
             return scope.version(tr), lost
 
         if self._settings.layout.table != HISTORY:
             return 0
-        version, lost = queue._read(db, look)
+        version, lost = Internals(queue).read(db, look)
         if lost and self._settings.fail_on_data_loss:
             raise tables.lines_lost(queue)
         return version

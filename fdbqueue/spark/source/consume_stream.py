@@ -14,6 +14,7 @@ from pyspark.sql.streaming.datasource import ReadLimit
 
 from ...errors import BatchLost, CorruptData
 from ...messages import run
+from ...queue.internals import Internals
 from ...queue.queue import Queue
 from ...queue.streams.planner import Mark, Planner
 from ...store.binding import fdb
@@ -70,7 +71,9 @@ class ConsumeReader(StreamReader):
                 "leased",
                 tuple(
                     (within.start, within.stop)
-                    for within in (run.planned(queue._keys, *span) for span in piece.spans)
+                    for within in (
+                        run.planned(Internals(queue).keys, *span) for span in piece.spans
+                    )
                 ),
                 piece.messages,
                 number=piece.batch,

@@ -25,6 +25,7 @@ from pyspark.sql.types import StructType
 
 from ...errors import CorruptData, InvalidInput, InvalidOptions, QueueError
 from ...messages.streams.planning import BatchLimits
+from ...queue.internals import Internals
 from ...schema.keys import QueueKeys
 from ..stores import SharedQueue
 from . import browsed, places, tables
@@ -155,7 +156,7 @@ class StreamReader(tables.TableReader, DataSourceStreamReader, SupportsTriggerAv
         backlog of a stream that takes messages, under names as Delta's have."""
         db, queue = self._queue.open()
         depth, since_ms = queue.depth(db), queue.admin.ready_since_ms(db)
-        lag_ms = 0 if since_ms is None else max(0, queue._clock.now_ms(db) - since_ms)
+        lag_ms = 0 if since_ms is None else max(0, Internals(queue).clock.now_ms(db) - since_ms)
         told = {
             "queue": queue.name,
             "ready": depth.ready,
@@ -191,7 +192,7 @@ class StreamReader(tables.TableReader, DataSourceStreamReader, SupportsTriggerAv
         """How far each level reaches now."""
         db, queue = self._queue.open()
         table = browsed.TABLES[self._settings.layout.table]
-        return queue._read(db, lambda tr: table.ends(tr, queue._scope(tr)))
+        return Internals(queue).read(db, lambda tr: table.ends(tr, Internals(queue).scope(tr)))
 
     def limits(self, limit: ReadLimit) -> BatchLimits:
         """The limits of a batch, of Spark and of the options."""
@@ -202,7 +203,9 @@ class StreamReader(tables.TableReader, DataSourceStreamReader, SupportsTriggerAv
             if self._progress.bounds is None:
                 db, queue = self._queue.open()
                 ends = self._settings.ending_offsets
-                found = queue._read(db, lambda tr: places.find(tr, queue._scope(tr), ends))
+                found = Internals(queue).read(
+                    db, lambda tr: places.find(tr, Internals(queue).scope(tr), ends)
+                )
                 self._progress.bounds = {
                     level: QueueKeys.parse_place(place) for level, place in found.items()
                 }

@@ -27,6 +27,7 @@ from ...messages import history
 from ...messages.run import NOWHERE
 from ...messages.streams import table_scan
 from ...messages.streams.table_scan import ScanPage
+from ...queue.internals import Internals
 from ...queue.queue import Queue
 from ...schema.envelope import Envelope, open_envelope
 from ...schema.keys import QueueKeys
@@ -261,8 +262,8 @@ class TableReader:
         See ``table_scan.pages`` for consistency. A batch may leave out messages that cannot be
         read. Raises ``QueueReplaced`` if another queue has the name at the end.
         """
-        keys, row_filter, part = queue._keys, self._settings.row_filter, scan.part
-        now_ms = queue._clock.now_ms(db) if row_filter.selector is not None else 0
+        keys, row_filter, part = Internals(queue).keys, self._settings.row_filter, scan.part
+        now_ms = Internals(queue).clock.now_ms(db) if row_filter.selector is not None else 0
         failed = part == "dead" and "failures" in self._schema.names
 
         def read(tr: fdb.Transaction, page: ScanPage) -> tuple[ColumnRows, int]:

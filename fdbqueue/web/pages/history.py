@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...messages import history as events
+from ...queue.internals import Internals
 from ...queue.queue import Queue
 from ...store.binding import fdb
 from ...values.model import Event
@@ -31,7 +32,7 @@ def history(site: Site, request: Request) -> Response:
     whole = False
     while len(found) < MAX_READ and not whole:
         before = found[-1].stamp if found else b""
-        some = queue._read(site.db, partial(_newest, queue, after=after, before=before))
+        some = Internals(queue).read(site.db, partial(_newest, queue, after=after, before=before))
         whole = len(some) < STEP
         found += some
     counts = Counter(event.transition for event in found)
@@ -63,10 +64,12 @@ def history(site: Site, request: Request) -> Response:
 
 
 def _newest(queue: Queue, tr: fdb.Transaction, after: bytes, before: bytes) -> list[Event]:
-    return events.newest(tr, queue._scope(tr), STEP, after, before)
+    return events.newest(tr, Internals(queue).scope(tr), STEP, after, before)
 
 
 def since(site: Site, name: str, seconds: float) -> bytes:
     """The stamp behind which the events of the last seconds are."""
     queue = site.queue(name)
-    return queue._read(site.db, lambda tr: events.stamp_ago(tr, queue._scope(tr), seconds))
+    return Internals(queue).read(
+        site.db, lambda tr: events.stamp_ago(tr, Internals(queue).scope(tr), seconds)
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ...queue.internals import Internals
 from ...queue.queue import Queue
 from ...values.limits import KeyState
 from ..site import Site, cut, number
@@ -39,4 +40,6 @@ def keys(site: Site, request: Request) -> Response:
 
 def _states(site: Site, queue: Queue[bytes], names: list[str]) -> dict[str, KeyState]:
     """The states of several keys, in one transaction."""
-    return queue._read(site.db, lambda tr: {name: queue.keys[name].state(tr) for name in names})
+    return Internals(queue).read(
+        site.db, lambda tr: {name: queue.keys[name].state(tr) for name in names}
+    )

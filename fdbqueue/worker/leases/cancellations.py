@@ -20,6 +20,7 @@ from functools import partial
 from ...consumers import watching
 from ...errors import QueueError
 from ...messages.delivery import cancellation
+from ...queue.internals import Internals
 from ...schema import once
 from ...store import world
 from ...store.binding import FAILURES
@@ -152,7 +153,7 @@ class Cancellations:
             )
 
     def _arm(self, watched: _Watched) -> None:
-        key = watched.buffer.queue._keys.cancels
+        key = Internals(watched.buffer.queue).keys.cancels
         watch = watching.watch(self.state.worker.db, key, LOOK_SECONDS)
         with self.state.lock:
             watched.watch, watched.since = watch, world.monotonic()
@@ -170,7 +171,7 @@ class Cancellations:
     def _cancelled(self, buffer: Buffer, held: Sequence[Delivery]) -> frozenset[bytes]:
         """The tokens of those that were cancelled."""
         tr = once.transaction(self.state.worker.db, LOOK_SECONDS)
-        return cancellation.requested(tr, buffer.queue._scope(tr), held)
+        return cancellation.requested(tr, Internals(buffer.queue).scope(tr), held)
 
 
 def end_cancelled(state: SharedState, buffer: Buffer, tokens: Set[bytes] = frozenset()) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...errors import InvalidArgument
+from ...queue.internals import Internals, jobs
 from ...queue.queue import Queue
 from ...values.text import meant
 from ..health import Address, Systemd
@@ -70,7 +71,7 @@ def _calls_without(found: Callable[..., Any]) -> bool:
 def _jobs(target: str, queues: list[Queue[Any]], otherwise: str) -> Worker:
     """A worker for the jobs of queues. otherwise: what is wrong if they have none."""
     # Once for each queue, by whichever names a module has it.
-    having = {each._keys.prefix: each for each in queues if each._jobs}
+    having = {Internals(each).keys.prefix: each for each in queues if jobs(each)}
     worker: Worker | None = None
     for queue in having.values():
         if queue._db is None:
