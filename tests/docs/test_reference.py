@@ -12,7 +12,7 @@ import pytest
 import fdbqueue
 from fdbqueue import Connection, Producer, Queue, Subscription, Worker
 from tests.docs.test_pages import PAGES, ROOT
-from tests.unit.test_commands import ALL
+from tests.unit.test_commands import ALL, options
 from tools.reference import pages
 
 METHOD = re.compile(r"`(?:Queue|queue)\.(\w+)(?:\.(\w+))?")
@@ -50,6 +50,21 @@ def test_what_pages_call_is_there() -> None:
         if not known(found[1], found[2] or "")
     ]
     assert missing == []
+
+
+def test_the_options_that_pages_give_to_commands_are_there() -> None:
+    everywhere = {"--store", "--root", "--help"}
+    seen, wrong = 0, []
+    for page in PAGES:
+        for line in re.findall(r"\bfdbq [a-z][^`\n|#&<>]*", page.read_text()):
+            words = line.split()
+            called = (" ".join(words[:count]) for count in (3, 2))
+            path = next((each for each in called if each in ALL), "fdbq worker run")
+            given = {word.partition("=")[0].rstrip(",.)") for word in words if word[:2] == "--"}
+            seen += bool(given)
+            wrong += [f"{page.name}: {line}"] * bool(given - options(ALL[path]) - everywhere)
+    assert seen > 50
+    assert wrong == []
 
 
 def test_the_api_on_one_page_has_every_public_name() -> None:
