@@ -338,12 +338,16 @@ def transactional(function: Callable[..., Any], /) -> Callable[..., Any]:
         with Inside(args[place].db):
             return function(*args, **kwargs)
 
+    # The functions of the package give no database by mistake, and an operation calls several.
+    ours = getattr(function, "__module__", "").startswith(f"{__name__.partition('.')[0]}.")
+    body = function if ours else inside
+
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         nonlocal retried
         given = args[place] if len(args) > place else None
         if isinstance(given, fdb.impl.TransactionRead):
-            return inside(*args, **kwargs)
+            return body(*args, **kwargs)
         if parameter in kwargs:
             problem = "give the database or transaction by its place, not by its name"
             raise InvalidArgument(argument=parameter, value=kwargs[parameter], problem=problem)
@@ -351,7 +355,7 @@ def transactional(function: Callable[..., Any], /) -> Callable[..., Any]:
         # Made at the first call with a database: most functions are only ever called with a
         # transaction.
         if retried is None:
-            retried = fdb.transactional(parameter=parameter)(inside)
+            retried = fdb.transactional(parameter=parameter)(body)
         return retried(*args, **kwargs)
 
     return call
