@@ -19,6 +19,8 @@ def make():
     return deep.app
 def keep():
     return queue
+def fails():
+    return 1 / 0
 class Callable:
     def __call__(self, scope, receive, send): ...
 other = Callable()
@@ -48,6 +50,7 @@ def test_a_worker_is_found_by_module_and_name(module: str) -> None:
         ("{}", "no queue in it has a job: {}:later"),
         ("{}:keep", "queue 'orders' has no job"),
         ("{}:queue", "queue 'orders' has no job"),
+        ("{}:fails", r"calling it fails in .*{}.py, line \d+: ZeroDivisionError"),
         ("{}:other", "type Callable, not a Worker"),
         ("{}:Callable", "type Callable, not a Worker"),
         ("{}:deep.appp", "no 'appp' in it: did you mean 'app'"),

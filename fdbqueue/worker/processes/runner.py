@@ -16,6 +16,7 @@ from ...errors import InvalidArgument
 from ...queue.internals import Internals, jobs
 from ...queue.queue import Queue
 from ...values.text import meant
+from ...values.verdicts import text
 from ..health import Address, Systemd
 from ..worker import Worker
 from .membership import Membership, stop_with_parent
@@ -49,7 +50,10 @@ def load(target: str) -> Worker:
         found = getattr(found, part)
     found = _original(found)
     if not isinstance(found, Worker | Queue) and callable(found) and _calls_without(found):
-        found = _original(found())
+        try:
+            found = _original(found())
+        except Exception as error:
+            raise _no_worker(target, _failure("calling", error)) from error
     if isinstance(found, Queue):
         problem = f"queue {found.name!r} has no job: name a worker of it, or give it jobs"
         return _jobs(target, [found], problem)
@@ -94,9 +98,12 @@ def _why(module: str, error: Exception) -> str:
         missing = module
     if missing and f"{module}.".startswith(f"{missing}."):
         return f"there is no module {missing!r}{_meant_module(module, missing)}"
+    return _failure("importing", error)
+
+
+def _failure(what: str, error: Exception) -> str:
     frame = traceback.extract_tb(error.__traceback__)[-1]
-    what = f"{type(error).__name__}: {error}"
-    return f"importing it fails in {frame.filename}, line {frame.lineno}: {what}"
+    return f"{what} it fails in {frame.filename}, line {frame.lineno}: {text(error)}"
 
 
 def _meant_module(module: str, missing: str) -> str:
