@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 
 from fdbqueue import Bounds, Depth, KeyLimits, NewMessage, Queue
+from fdbqueue.consumers import sessions
 from fdbqueue.errors import InvalidArgument, InvalidOptions, OptionsMismatch, QueueFull
 from fdbqueue.messages.enqueue import admission
 from fdbqueue.queue.bulk import back_pressure
+from fdbqueue.schema.consumers import WaitingCalls
 from fdbqueue.store import world
 from fdbqueue.store.binding import fdb
-from tests.patience import DEADLINE
+from tests.patience import DEADLINE, eventually
 
 Database = fdb.Database
 Subspace = fdb.Subspace
@@ -284,6 +286,32 @@ def test_a_producer_waits_for_room_to_the_end_of_its_time(
     with pytest.raises(QueueFull):
         queue.enqueue(db, b"b", room=20)
     assert sum(slept) >= 20 - 0.001
+
+
+def test_a_producer_that_waits_for_long_gives_a_sign_of_life_until_it_has_room(
+    db: Database, space: Subspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = bounded(db, space, **BLOCKING)
+    queue.enqueue_many(db, [b"a"] * 4)
+
+    def waiting() -> list[WaitingCalls | None]:
+        return [each.waits for _, each in sessions.listed(db, queue._root_keys)]
+
+    with pytest.raises(QueueFull):
+        queue.enqueue(db, b"b", room=0.1)
+    assert waiting() == []
+    monkeypatch.setattr(back_pressure, "SIGN_SECONDS", 0.0)
+    producer = threading.Thread(target=queue.enqueue, args=(db, b"b"), daemon=True)
+    producer.start()
+    eventually(lambda: len(waiting()) == 1)
+    (seen,) = waiting()
+    assert seen is not None
+    assert (seen.queue, seen.calls) == (queue.name, 1)
+    for delivery in queue.receive_many(db, 4):
+        queue.ack(db, delivery)
+    producer.join(DEADLINE)
+    assert queue.depth(db).ready == 1
+    assert waiting() == []
 
 
 def test_a_transaction_does_not_wait(db: Database, space: Subspace) -> None:
