@@ -63,6 +63,7 @@ class Reads(Twin):
     ) -> AsyncIterator[fdb.KeyValue]:
         """The keys and values from ``begin`` to before ``end``."""
         rows = iter(self.blocking.get_range(begin, end, limit, reverse, streaming_mode))
+        # Row by row: only the last of a batch waits for the store.
         while (row := await run(partial(next, rows, None))) is not None:
             yield row
 
@@ -88,6 +89,8 @@ class Transaction(Reads):
         await run(lambda: self.blocking.on_error(error).wait())
 
     def __getattr__(self, name: str) -> Any:
+        # Copying and pickling ask for these before there is a `blocking`, and would come back here
+        # for ever.
         if name.startswith("_") or name == "blocking":
             raise AttributeError(name)
         return getattr(self.blocking, name)
@@ -140,6 +143,7 @@ def transactional(function: Callable[..., Any], /) -> Callable[..., Any]:
         if not isinstance(given, Database):
             problem = "must be a database, as fdbqueue.aio.open returns it, or a transaction of it"
             raise InvalidArgument(argument=parameter, value=given, problem=problem)
+        # One for all attempts: `on_error` resets it, and lets it wait longer each time.
         tr = given.create_transaction()
         arguments = [*args[:place], tr, *args[place + 1 :]]
         kwargs.pop(parameter, None)

@@ -229,6 +229,7 @@ def _open_embedded(store: Store) -> fdb.Database:
     assert store.path is not None
     try:
         if store.path == location.default_store():
+            # Only this folder is made: the path to any other may be misspelt.
             os.makedirs(os.path.dirname(store.path), mode=0o700, exist_ok=True)
         return fdb.open(store.path)
     except OSError as error:

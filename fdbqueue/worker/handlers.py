@@ -111,6 +111,8 @@ class Handler(Struct, frozen=True):
             given = [each.message if isinstance(each, Delivery) else each for each in found]
         elif self.takes == "value":
             given = [queue.value(each) for each in found]
+        # An enqueue with the database would commit by itself, and once more at each retry: it is
+        # refused here.
         with Inside(tr[0].db) if tr else nullcontext():
             returned = self.function(*tr, given if self.batch else given[0])
         # Caught here, since a coroutine that nobody awaits would count as done without having run.
@@ -183,6 +185,7 @@ class Handler(Struct, frozen=True):
 
 def handler_name(function: Any) -> str:
     """The name of a handler, for people."""
+    # A partial goes by the name of what it calls.
     inner = getattr(function, "func", function)
     name = str(getattr(inner, "__qualname__", type(inner).__name__)).rpartition("<locals>.")[2]
     module = getattr(inner, "__module__", "")
@@ -257,6 +260,8 @@ def _last_annotation(function: Callable[..., Any], count: int) -> Any:
     try:
         signature = inspect.signature(function, eval_str=True)
     except Exception as error:
+        # Names that only a type checker imports cannot be found here: these two are told by their
+        # spelling.
         text = str(_annotation(inspect.signature(function), count))
         if found := re.search(r"\b(Message|Delivery)\b", text):
             return Message if found[0] == "Message" else Delivery
