@@ -60,7 +60,8 @@ class HistoryReport:
     def _count(self, figures: Summary, event: Event, edge: Transition) -> None:
         figures.enqueued += edge.source is None
         figures.done += edge.target is State.DONE
-        figures.dead += edge.target is State.DEAD
+        # A dead letter that is edited stays one: it does not die again.
+        figures.dead += edge.target is State.DEAD and edge.source is not State.DEAD
         before, before_ms = self._last.get(event.id, (None, 0))
         # The clocks of two machines differ.
         passed = max(0, event.at_ms - before_ms)
