@@ -13,7 +13,6 @@ from typer import Argument, Option
 
 import fdbqueue
 
-from ..queue.internals import serializer
 from . import context, durations, terminal
 
 SHELL_SAFE = frozenset("-_.,:/+=@%")
@@ -108,6 +107,8 @@ def encoded(payload: str) -> bytes:
 
 def typed(queue: fdbqueue.Queue, payload: str) -> Any:
     """The value of a payload on the command line."""
+    # Not above: what loads the bindings must come after --store is read.
+    from fdbqueue.queue.internals import serializer
     from fdbqueue.values import serializers
 
     return serializers.typed(serializer(queue), encoded(payload))

@@ -14,7 +14,6 @@ from fdbqueue.values.limits import KeyState, LimitState
 from fdbqueue.values.options import QueueOptions
 
 from ...errors import QueueNotFound
-from ...queue.internals import Internals
 from .. import context, json_schema, listings, terminal, trail
 from ..parameters import Limit, ListOutput, Output, QueueName, grouped
 from . import queue_options, worker_list
@@ -177,6 +176,7 @@ def show(name: QueueName, *, output: Output) -> None:
 
     def look() -> listings.View:
         from fdbqueue.messages.delivery import queue_limits
+        from fdbqueue.queue.internals import Internals
 
         found = of(db, queue)
         if found.unreadable is not None:
