@@ -11,7 +11,7 @@ from msgspec.structs import fields
 
 from fdbqueue import QueueOptions
 from fdbqueue.queue.keys.message_keys import Key
-from fdbqueue.queue.subscriptions import Subscriptions
+from fdbqueue.queue.subscription.subscriptions import Subscriptions
 from fdbqueue.schema.consumers import Definition
 from fdbqueue.spark.source.settings import Option
 from fdbqueue.values import options

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any, Self
 
-from ..queue import batch, dead_letters, jobs, line, queue, subscription, subscriptions
+from ..queue import batch, dead_letters, jobs, line, queue, subscription
 from ..queue.admin import admin
 from ..queue.bulk import producer
 from ..queue.continuations import groups
 from ..queue.keys import message_keys, shared_limits
 from ..queue.schedules import schedules
 from ..queue.streams import imports, plans, sinks, streams
+from ..queue.subscription import subscriptions
 from ..values.durations import Seconds
 from ..values.model import Delivery
 from .driver import run

@@ -37,8 +37,8 @@ from ..queue.streams.plans import Plans as _Plans
 from ..queue.streams.sinks import Sink as _Sink
 from ..queue.streams.streams import Streams as _Streams
 from ..queue.subscription.subscription_handle import Subscription as _Subscription
-from ..queue.subscriptions import Subscriptions as _Subscriptions
-from ..queue.subscriptions import SubscriptionTerms
+from ..queue.subscription.subscriptions import Subscriptions as _Subscriptions
+from ..queue.subscription.subscriptions import SubscriptionTerms
 from ..schema.streams import StagingAttempt
 from ..store.binding import fdb
 from ..store.clocks import Clock

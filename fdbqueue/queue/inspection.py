@@ -97,7 +97,7 @@ def browse(
     arrivals further back appear. Snapshot reads: no conflicts. Raises ``InvalidArgument``,
     ``QueueNotFound``, ``InvalidSelector``.
     """
-    from .subscriptions import browse_levels, check_levels  # which few programs need
+    from .subscription.subscriptions import browse_levels, check_levels  # which few programs need
 
     wanted = check_levels(levels, queue._read(db, queue._options).levels)
     found = browse_levels(queue, db, wanted)

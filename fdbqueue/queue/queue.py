@@ -43,7 +43,7 @@ if TYPE_CHECKING:  # imported by those who use them: most programs use none
     from .keys.shared_limits import Limits
     from .schedules.schedules import Schedules
     from .streams.streams import Streams
-    from .subscriptions import Subscriptions
+    from .subscription.subscriptions import Subscriptions
 
 
 class JobDecorator(Protocol):
@@ -330,7 +330,7 @@ class Queue(Enqueuing[T]):
     @property
     def subscriptions(self) -> Subscriptions:
         """The subscriptions of the queue: list, open and remove them."""
-        from .subscriptions import Subscriptions
+        from .subscription.subscriptions import Subscriptions
 
         return Subscriptions(self)
 

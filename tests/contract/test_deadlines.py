@@ -32,7 +32,7 @@ from fdbqueue.queue.streams.imports import Import
 from fdbqueue.queue.streams.plans import Plans
 from fdbqueue.queue.streams.sinks import Sink
 from fdbqueue.queue.streams.streams import Streams
-from fdbqueue.queue.subscriptions import Subscriptions
+from fdbqueue.queue.subscription.subscriptions import Subscriptions
 from fdbqueue.store.binding import fdb
 from tests.flaky import (
     CONFLICT,

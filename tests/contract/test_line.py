@@ -17,6 +17,7 @@ from fdbqueue.errors import InvalidArgument, LeaseLost
 from fdbqueue.schema.consumers import Request
 from fdbqueue.schema.keys import QueueKeys
 from fdbqueue.store.binding import fdb
+from fdbqueue.store.clocks import VERSIONS_PER_SECOND
 from fdbqueue.testing import ManualClock
 from tests.flaky import CONFLICT, PLANS, FlakyDatabase
 from tests.patience import DEADLINE
@@ -345,10 +346,17 @@ def test_who_looks_for_its_answer_collects_it_without_a_commit(
     queue.ack(db, held)
 
 
-@pytest.mark.parametrize(("late", "lasts", "deaths"), [(0.0, 70, 1), (0.1, 10, 0)])
+@pytest.mark.parametrize(("late", "lasts", "deaths"), [(0.0, 70, 1), (6.0, 10, 0)])
 def test_who_dies_within_a_moment_of_asking_has_begun(
-    db: Database, queue: Queue, clock: ManualClock, late: float, lasts: int, deaths: int
+    db: Database,
+    queue: Queue,
+    clock: ManualClock,
+    monkeypatch: pytest.MonkeyPatch,
+    late: float,
+    lasts: int,
+    deaths: int,
 ) -> None:
+    monkeypatch.setattr(line, "_PRESENT_VERSIONS", 5 * VERSIONS_PER_SECOND)
     queue.set_options(db, lease=60, backoff=None)
     first = queue.line.request(db)
     looking(db, queue)

@@ -19,7 +19,7 @@ from fdbqueue.queue.streams.planner import Planner
 from fdbqueue.queue.streams.plans import Plans
 from fdbqueue.queue.streams.sinks import Sink, Stager
 from fdbqueue.queue.streams.streams import Streams
-from fdbqueue.queue.subscriptions import Subscriptions
+from fdbqueue.queue.subscription.subscriptions import Subscriptions
 from fdbqueue.values.limits import Bounds, KeyLimits
 from fdbqueue.values.model import NewMessage
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, TypedDict, Unpack
 
-from ..errors import InvalidArgument, NotFound, OptionsMismatch
-from ..messages import payloads
-from ..schema.consumers import Definition, Mode
-from ..schema.keys import LOWEST
-from ..store.binding import fdb
-from ..subscriptions import browse, creation
-from ..subscriptions.cursors import behind
-from ..subscriptions.start_position import FIRST, StartPosition
-from ..values.model import Message
-from ..values.options import check_name
-from ..values.selector import Selector
-from .queue_base import Handle, Transactor
-from .subscription import Subscription
-from .validation import check_terms
+from ...errors import InvalidArgument, NotFound, OptionsMismatch
+from ...messages import payloads
+from ...schema.consumers import Definition, Mode
+from ...schema.keys import LOWEST
+from ...store.binding import fdb
+from ...subscriptions import browse, creation
+from ...subscriptions.cursors import behind
+from ...subscriptions.start_position import FIRST, StartPosition
+from ...values.model import Message
+from ...values.options import check_name
+from ...values.selector import Selector
+from ..queue_base import Handle, Transactor
+from ..validation import check_terms
+from .subscription_handle import Subscription
 
 _Page = tuple[list[Message], bytes | None]
 
