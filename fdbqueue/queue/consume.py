@@ -147,7 +147,7 @@ def receive_many(
     more for each hundred messages that do not match). Stops at 8 MB, in line at 1
     MB, but always returns at least one message if the queue has any. A message whose lease has
     expired before comes alone, so that the message that kills its consumers is found: an expired
-    lease is a failed attempt only of a message that was handed over by itself. With a transaction,
+    lease counts as a death only of a message that was handed over by itself. With a transaction,
     conflicts as ``dequeue``. With a database it stands in line after a conflict: then its request
     conflicts only with a change of the leader, and its answer with nothing. With ``match``,
     conflicts as ``Subscription.receive``. Raises ``QueueNotFound``, ``InvalidArgument``,

@@ -125,9 +125,10 @@ def retry(
     at_once: how many messages one transaction reads, 1 to 200; None for 200. A ``progress`` that
         waits sets the pace.
 
-    A dead letter keeps its id and goes behind all others of its level, with no attempts made; it
-    stays dead if another message now has its unique key. Those that die meanwhile stay. Three
-    round trips for each page. Conflicts with whatever changes these messages.
+    Those that come later keep their attempts; one that has failed is "retrying", even if it was put
+    off since. A dead letter keeps its id and goes behind all others of its level, with no attempts
+    made; it stays dead if another message now has its unique key. Those that die meanwhile stay.
+    Three round trips for each page. Conflicts with whatever changes these messages.
     """
     if at_once is not None:
         check_count("at_once", at_once, selection_pages.PAGE_ROWS)

@@ -36,7 +36,7 @@ class Lease(Stored, frozen=True):
     """A message in the hands of a consumer. ``envelope`` stays packed until it is needed.
 
     begun: whether its consumer began to handle it at once, and no other message. Otherwise an
-    expired lease does not count as a failed attempt.
+    expired lease does not count as a death.
 
     The expiry is the original one; UNTIL has that of an extended lease. A lease of a plan never
     expires: its expiry is 0.

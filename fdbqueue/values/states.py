@@ -14,8 +14,9 @@ class State(Enum):
     """The state of a message. Messages in the last three are gone, and only counted.
 
     READY: a consumer may take it now. WAITING: it would be ready, but waits for a slot of its key
-    or limit, or for their rate. RETRYING: it has failed, and comes again at a time. SCHEDULED: it
-    comes at a time. LEASED: a consumer has it. DEAD: a dead letter.
+    or limit, or for their rate. RETRYING: it has failed, or a consumer has died of it, and it
+    comes again at a time. SCHEDULED: it comes at a time. LEASED: a consumer has it. DEAD: a dead
+    letter.
     """
 
     READY = "ready"

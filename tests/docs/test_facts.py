@@ -8,7 +8,11 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Queue, fdb
+from fdbqueue import Bounds, Depth, Queue, fdb
+from fdbqueue.cli.monitor import diagnosis, incidents
+from fdbqueue.cli.monitor.findings import PROBLEM, WARNING, Finding
+from fdbqueue.cli.monitor.incidents import Seen
+from fdbqueue.cli.queues.queue_list import WaitingMessages
 from fdbqueue.consumers import fulfilment, line, sessions
 from fdbqueue.consumers.receiving import try_receive
 from fdbqueue.errors import InvalidArgument
@@ -19,13 +23,16 @@ from fdbqueue.messages.groups import callbacks
 from fdbqueue.messages.streams import staging, undecided
 from fdbqueue.metrics import queues as measured
 from fdbqueue.queue import enqueue, validation
+from fdbqueue.queue.admin.verification import Deviation, Verification
 from fdbqueue.queue.bulk import back_pressure, producer
 from fdbqueue.queue.continuations import groups, results, successors
-from fdbqueue.schema import consumers, envelope, once
+from fdbqueue.schema import audit_log, consumers, envelope, once
+from fdbqueue.schema.consumers import Running, Session, Work
 from fdbqueue.spark import spark_session
 from fdbqueue.store import connection
 from fdbqueue.subscriptions import acquire, cursors, exclusive
 from fdbqueue.values import backoff, compression, selector, verdicts
+from fdbqueue.values.groups import Group
 from fdbqueue.values.model import RANDOM_BYTES
 from fdbqueue.values.options import (
     DEFAULT_ATTEMPTS,
@@ -97,6 +104,14 @@ FACTS = {
     rf"if there are {N} of them, the one": probe_server.MAX_CLIENTS,
     rf"stands still for less than {N} seconds": sessions.DEAD_SECONDS,
     rf"{N} to 20 seconds later": sessions.DEAD_SECONDS,
+    rf"waits? for {N} to 20 seconds": sessions.DEAD_SECONDS,
+    rf"unless it has done so within {N} milliseconds": decisions.REFRESH_SECONDS * 1_000,
+    rf"exceeds 90 kB \({N} kB with a key": envelope.GATED_INLINE_LIMIT / 1_000,
+    rf"Lines are kept for {N} days": audit_log.KEPT_SECONDS / 86_400,
+    rf"for {N} s nobody takes what is ready": incidents.DESERTED_MS / 1_000,
+    rf"`limits` \({N} % of a bound": incidents.NEARLY_FULL * 100,
+    rf"`data`, `cluster`, `clock` \({N} s off": diagnosis.BAD_SKEW_SECONDS,
+    rf"`limits`, `clock` \({N} s off": diagnosis.SKEW_SECONDS,
     rf"answered for `lost_after` seconds \({N}\)": connection.LOST_SECONDS,
     rf"with the first messages, up to {N} requests": fulfilment.MAX_SERVED,
     rf"request of a dead consumer is dropped after {N} seconds": line.ALIVE_SECONDS,
@@ -175,3 +190,69 @@ def test_the_table_of_verbs_names_the_states_that_each_takes(
             else:
                 with pytest.raises(InvalidArgument, match="states"):
                     call(**arguments.get(verb, {}))
+
+
+HOUR = 3_600_000
+FULL = QueueOptions(bounds=Bounds(messages=10))
+GROUP = Group("g", "done", "failed", 2, 1, 1, 1, 0, "orders", None, 0, None)
+HUNG = Work("w", "handle", "handle", 1, 1, 0, 0, None, (Running("a", None, 1, 0),))
+SLOW = Work("w", "handle", "handle", 2, 1, 0, 0, 1, (Running("a", None, 1, 0),))
+FAILING = Work("w", "handle", "handle", 2, 0, 0, 9, None, ())
+GATE = WaitingMessages("key a", 3, "all slots are taken", HOUR)
+QUEUES: list[dict[str, Any]] = [
+    {"options": QueueOptions(paused=True)},
+    {"waiting_ms": 5_000},
+    {"waiting_ms": HOUR},
+    {"works": [("here:1", HUNG)], "now_ms": HOUR},
+    {"works": [("here:1", SLOW)], "now_ms": HOUR},
+    {"works": [("here:1", FAILING)]},
+    {"deadly": [("a", 1, "retrying")]},
+    {"held": [GATE]},
+    {"late": [("nightly", HOUR)], "consumers": 1},
+    {"groups": [GROUP]},
+    {"producing": ["here:1"]},
+    {"unread": [("audit", 5)]},
+    {"overdue_ms": [HOUR]},
+    {"options": FULL, "depth": Depth(ready=9)},
+    {"options": FULL, "depth": Depth(ready=10)},
+    {"staged": [("sink", 5, HOUR)]},
+    {"depth": Depth(dead=1)},
+    {"target_exists": False},
+    {"verified": Verification((Deviation("counter", "5", "x"),), (), 1)},
+    {"verified": Verification((), ("leases",), 1)},
+]
+CLUSTERS: list[dict[str, Any]] = [
+    {"client": {"database_status": {"available": False}}},
+    {"client": {"database_status": {"healthy": False}}},
+    {"cluster": {"qos": {"performance_limited_by": {"name": "disk"}}}},
+]
+STORES = [
+    *(diagnosis.commits("full", full=True), diagnosis.space(1, "/"), diagnosis.data(["a row"])),
+    *(diagnosis.skew(60), diagnosis.skew(5), diagnosis.latency(9_999, 1), diagnosis.pace(1)),
+    *(diagnosis.durability("off"), *(one for each in CLUSTERS for one in diagnosis.cluster(each))),
+]
+
+
+def test_the_table_of_the_doctor_says_what_is_a_problem_and_what_a_warning() -> None:
+    session = Session("here", 1, 0, 0, 0)
+    found = {
+        "queues": [
+            diagnosis.unreadable("orders", "another format"),
+            *incidents.silent(session, HOUR, "gone"),
+            *(one for each in QUEUES for one in incidents.of(_seen(**each))),
+        ],
+        "store": STORES,
+    }
+    page = (ROOT / "docs" / "operating.md").read_text()
+    for state in (PROBLEM, WARNING):
+        (row,) = re.findall(rf"^\| {state}: [^|]*\|([^|]*)\|([^|]*)\|$", page, re.MULTILINE)
+        for said, findings in zip(row, found.values(), strict=True):
+            assert {*re.findall(r"`(\w+)`", said)} == _checks(findings, state)
+
+
+def _seen(**seen: Any) -> Seen:
+    return Seen("orders", **{"options": OPTIONS, "depth": Depth(), **seen})
+
+
+def _checks(findings: list[Finding], state: str) -> set[str]:
+    return {each.check for each in findings if each.state == state}

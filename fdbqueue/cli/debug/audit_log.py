@@ -26,8 +26,8 @@ def audit(
     """Show what operators did, by commands and in the web pages, the newest first.
 
     A command that has changed something has a line; an action of the pages has one when it begins,
-    with how many messages were expected, and one when it ends, with how many there were. Lines are
-    kept for 400 days.
+    with how many messages were expected, and one when it ends, with how many there were. What
+    programs do is not in it. Lines are kept for 400 days.
 
     \b
     Examples:

@@ -38,8 +38,10 @@ def sweep(
 
     Also removes consumers of dead processes, which are those without a heartbeat for 15 s, removes
     rows that were staged a week ago and never enqueued, and deletes unused queues that have the
-    option auto_delete. Consumers do all of this in passing, so you rarely need it. The leases of a
-    removed consumer stay, see fdbq message release; one that is still alive registers again.
+    option auto_delete. Consumers do all of this in passing, so you rarely need it. What a
+    removed worker holds comes back, with --evict at once; one that is still alive registers again.
+    fdbq worker list QUEUE has the IDs. What a program holds that only receives comes back with fdbq
+    message release.
 
     \b
     Examples:

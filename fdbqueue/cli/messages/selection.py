@@ -217,10 +217,10 @@ def retry(
 ) -> None:
     """Deliver dead letters again, or those at once that come later.
 
-    Dead letters go to the end of their level and start with no attempts. A dead letter stays if
-    another message now holds its unique key. Choose by ID, with filters, or with --all; --state is
-    dead, retrying or scheduled, by default dead. The exit code is 1 if any message is not retried,
-    or none matches.
+    Dead letters go to the end of their level and start with no attempts; others keep theirs.
+    A dead letter stays if another message now holds its unique key. Choose by ID, with filters, or
+    with --all; --state is dead, retrying or scheduled, by default dead. The exit code is 1 if any
+    message is not retried, or none matches.
 
     Where a selector is not enough, --where takes a condition in SQL, which Spark evaluates. The
     columns are those of the table of dead letters: id, payload (as text), headers, priority, level,
@@ -231,7 +231,7 @@ def retry(
     Examples:
       fdbq message retry orders 05-000000000001-83ca4e58174f03bb
       fdbq message retry orders --error timeout --since 2h --rate 50 --yes
-      fdbq message retry orders --state retrying --all
+      fdbq message retry orders --state dead --state retrying --all --rate 50 --yes
       fdbq message retry orders --queue mail --match "region = 'eu'" --dry-run
       fdbq message retry orders --all --yes
       fdbq message retry orders --where "reason LIKE '%timeout%' AND died_at > '2026-05-01'"
