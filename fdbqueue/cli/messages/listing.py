@@ -361,7 +361,7 @@ def show(
     output: Output,
 ) -> None:
     """Show all that is known of one message: its state and why, who holds it since when, how often
-    it has failed, headers, payload, and what the history of the queue says of it.
+    and where it has failed, headers, payload, and what the history of the queue says of it.
 
     Fails with exit code 1 if the message is gone, and the history says nothing of it.
 
