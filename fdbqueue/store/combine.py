@@ -166,7 +166,7 @@ class Combiner(Generic[W, R]):
             tasks.sleep(PAUSE_SECONDS)
         group = [call]
         # A signal may interrupt the main thread, and the others must know what became of them.
-        if shares or not world.in_main_thread():
+        if self._waiting and (shares or not world.in_main_thread()):
             group += self._behind(call)
         self._last = len(group)
         try:

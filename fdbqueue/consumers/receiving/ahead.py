@@ -22,56 +22,59 @@ class Ahead:
     first: a read that was issued; None if only the line is read.
     """
 
-    __slots__ = ("_access", "_agenda", "_expiry", "_line", "_queued", "_tr", "first")
+    __slots__ = ("_access", "_agenda", "_found", "_queued", "_reads", "_tr", "first")
 
     def __init__(self, tr: fdb.Transaction, access: Access, *, crowded: bool) -> None:
         self._tr, self._access = tr, access
         self._queued: line.LineReads | None = None
         self._agenda: fdb.FDBRange | None = None
-        self._line: fdb.Key | None = None
-        self._expiry: fdb.Key | None = None
+        self._reads: tuple[fdb.Key, fdb.Key] | None = None
+        self._found: tuple[bytes, bytes] | None = None
         self.first: fdb.Key | None = None
         if crowded:
             self._queued = line.reads(tr, access.line, first=False)
         elif access.busy:
-            self.first = self._each()
+            self._issue()
         else:
             self.first = tr.snapshot.get_key(access.keys.earliest.first)
 
-    def _each(self) -> fdb.Key:
+    def _issue(self) -> None:
         """Read what there is of each."""
         snapshot, keys = self._tr.snapshot, self._access.keys
         self._agenda = due.reads(self._tr, keys)
-        self._line = snapshot.get_key(self._access.line.first)
-        self._expiry = expiry = snapshot.get_key(keys.expiry.first)
-        return expiry
+        self.first = snapshot.get_key(keys.expiry.first)
+        self._reads = snapshot.get_key(self._access.line.first), self.first
 
-    def _look(self) -> fdb.Key:
-        """The first lease to expire, once it is known what there is."""
-        if self._expiry is None:
-            if self.first is None or self.first.value < self._access.keys.request.end:
-                return self._each()
-            self._line = self._expiry = self.first
-        return self._expiry
+    def _keys(self) -> tuple[bytes, bytes]:
+        """The first key at or behind the line, and the first lease to expire."""
+        if self._found is None:
+            if self._reads is None and self.first is not None:
+                first = self.first.value
+                if first >= self._access.keys.request.end:
+                    self._found = first, first
+                    return self._found
+            if self._reads is None:
+                self._issue()
+            assert self._reads is not None
+            behind_line, expiry = self._reads
+            self._found = behind_line.value, expiry.value
+        return self._found
 
-    def _reads(self, *, first: bool) -> line.LineReads | None:
-        """Those of the line; None if there is none."""
-        if self._queued is None:
-            self._look()
-            assert self._line is not None
-            if self._line.value < self._access.line.all.stop:
-                self._queued = line.reads(self._tr, self._access.line, first=first)
+    def _line(self, *, first: bool) -> line.LineReads | None:
+        """The reads of the line; None if there is none."""
+        if self._queued is None and self._keys()[0] < self._access.line.all.stop:
+            self._queued = line.reads(self._tr, self._access.line, first=first)
         return self._queued
 
     @property
     def led(self) -> bytes | None:
         """Until when the line has a leader."""
-        queued = self._reads(first=False)
+        queued = self._line(first=False)
         return None if queued is None else queued.led.value
 
     def line_stands(self, scope: Scope) -> bool:
         """Whether there is a line. Removes what a leader has left whose time is over."""
-        queued = self._reads(first=True)
+        queued = self._line(first=True)
         if queued is None:
             return False
         stands = line.formed(self._tr, scope, self._access.line, queued)
@@ -81,7 +84,7 @@ class Ahead:
 
     def due(self, scope: Scope) -> promotion.DueReads | None:
         """The reads of what is due; None if nothing is."""
-        tr, keys, expiry = self._tr, scope.keys, self._look().value
+        tr, keys, expiry = self._tr, scope.keys, self._keys()[1]
         coming = None if self._agenda is None else agenda.AgendaReads(tr, scope, self._agenda)
         self._access.busy = self._queued is not None or (coming is not None and coming.some)
         if (coming is not None and coming.over(scope.now_ms(tr))) or (

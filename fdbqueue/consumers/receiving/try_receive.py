@@ -172,6 +172,8 @@ def _wait(
     """Let those that found nothing, and wait, join the line. So does who has more to look through
     and no place to note where it is: who leads a line remembers that."""
     found: list[Outcome] = [*taken]
+    if all(taken):
+        return found
     looks_on = None in found and not access.supply.stores_place(scope)
     waiting = [
         n
