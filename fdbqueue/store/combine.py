@@ -116,10 +116,12 @@ class Combiner(Generic[W, R]):
                 if not call.leads:
                     call.turn = tasks.Event()
                     self._waiting.append(call)
-            if call.turn is not None and not call.turn.wait(self._timeout):
-                if self._leave(call):
-                    call.end(None, OperationTimedOut(seconds=self._timeout))
-                call.turn.wait()
+            if call.turn is not None:
+                self._pass_on()  # Whoever had the turn may have given it up before it saw this one.
+                if not call.turn.wait(self._timeout):
+                    if self._leave(call):
+                        call.end(None, OperationTimedOut(seconds=self._timeout))
+                    call.turn.wait()
             if not call.done:
                 self._lead(call)
         except BaseException:
@@ -132,7 +134,11 @@ class Combiner(Generic[W, R]):
             raise
         finally:
             if call.leads:
-                self._pass_on()
+                # First, and without a call: a signal handler may raise at any call, and the turn
+                # would be taken for ever.
+                self._taken = False
+                if self._waiting:
+                    self._pass_on()
         if call.error is not None:
             raise call.error
         assert call.result is not None
@@ -147,13 +153,11 @@ class Combiner(Generic[W, R]):
             return True
 
     def _pass_on(self) -> None:
-        """Give the turn to the caller that has waited longest, if one waits."""
+        """If nobody has the turn, give it to the caller that has waited longest."""
         with self._mutex:
-            self._taken = bool(self._waiting)
-            if self._waiting:
+            if self._waiting and not self._taken:
+                self._taken = True
                 call = self._waiting.popleft()
-                # Given, not released: who comes now cannot take it before the one that has
-                # waited.
                 call.leads = True
                 assert call.turn is not None
                 call.turn.set()

@@ -70,6 +70,7 @@ class Together:
 
     def go(self) -> list[list[bytes] | type[QueueError]]:
         """Lets them ask; returns what each was given."""
+        others(self.queue)._taken = False
         others(self.queue)._pass_on()
         for thread in self._threads:
             thread.join(DEADLINE)
