@@ -40,8 +40,8 @@ def sweep(
     rows that were staged a week ago and never enqueued, and deletes unused queues that have the
     option auto_delete. Consumers do all of this in passing, so you rarely need it. What a
     removed worker holds comes back, with --evict at once; one that is still alive registers again.
-    fdbq worker list QUEUE has the IDs. What a program holds that only receives comes back with fdbq
-    message release.
+    The IDs are those of "worker list". What a program holds that only receives comes back with
+    "message release".
 
     \b
     Examples:
