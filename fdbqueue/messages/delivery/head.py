@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from msgspec import Struct
-
 from ...errors import ExpiredBacklog
+from ...schema.consumers import Request
 from ...schema.envelope import open_envelope
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
@@ -101,15 +100,6 @@ def first(
         rows = scan.first(tr, scope.keys, max(shares.left, _MORE))
 
 
-class _Removal(Struct, frozen=True):
-    """What a removal wants; see ``shares.Wants``."""
-
-    max_messages: int
-    suspects: bool = True
-    max_bytes: int | None = None
-    above: int | None = None
-
-
 @transactional
 def pop(tr: fdb.Transaction, scope: Scope, limit: int) -> list[StoredMessage]:
     """Remove and return the first ``limit`` ready messages; fewer if there are no more.
@@ -121,6 +111,6 @@ def pop(tr: fdb.Transaction, scope: Scope, limit: int) -> list[StoredMessage]:
     limit = queue_limits.room(tr, scope, limit, leases=False)
     if not limit:
         return []
-    shares = Shares([_Removal(limit)], scan.BATCH_BYTES, scope.keys.lease_bytes, apart=False)
+    shares = Shares([Request(limit)], scan.BATCH_BYTES, scope.keys.lease_bytes, apart=False)
     first(tr, scope, scan.first(tr, scope.keys, limit), shares)
     return settle.dequeue(tr, scope, [each for some in shares.given[0] for each in some.messages()])

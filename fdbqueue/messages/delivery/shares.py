@@ -3,30 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
+from ...schema.consumers import Request
 from ...schema.envelope import Envelope
 from ...schema.scope import StoredMessage
 from .. import run
 from ..run import MessageRun, ReadyPiece
-
-
-class Wants(Protocol):
-    """What one consumer wants.
-
-    suspects: whether it accepts messages that demand to be handled beside no other.
-    max_bytes: of payloads, in all; None for no limit. above: a single message of more bytes than
-        this is accepted all the same; None if none is.
-    """
-
-    @property
-    def max_messages(self) -> int: ...
-    @property
-    def suspects(self) -> bool: ...
-    @property
-    def max_bytes(self) -> int | None: ...
-    @property
-    def above(self) -> int | None: ...
 
 
 class Shares:
@@ -38,7 +20,7 @@ class Shares:
     """
 
     def __init__(
-        self, requests: Sequence[Wants], room: int, each: int, *, apart: bool = True
+        self, requests: Sequence[Request], room: int, each: int, *, apart: bool = True
     ) -> None:
         """room: bytes that all may have together, with ``each`` beside every message; the first
         message may have more. apart: whether a message whose lease has expired comes alone, to find
@@ -90,7 +72,7 @@ class Shares:
         row = run.row_of(message)
         return self.offer(row, row.index(message.position), message.envelope)
 
-    def _admits(self, request: Wants, size: int) -> bool:
+    def _admits(self, request: Request, size: int) -> bool:
         """Whether its credit admits one more message of ``size`` bytes."""
         assert request.max_bytes is not None
         if self._spent + size <= request.max_bytes:
