@@ -119,7 +119,7 @@ class QueueSupply:
         all_until = b"" if looked.unfit or scope.subscriptions else looked.stop
         return take_shares(tr, scope, requests, claims, shares, ended=ended, all_until=all_until)
 
-    def stores_place(self, scope: Scope) -> bool:
+    def stores_place(self, tr: fdb.Transaction, scope: Scope) -> bool:
         """The queue's first messages are taken: it never stops before one."""
         return True
 

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+from ..errors import TransactionTooLarge
 from ..messages.delivery.shares import Shares
 from ..messages.delivery.take import Grant, take
 from ..schema.consumers import Request
@@ -19,6 +20,14 @@ from . import promotion
 CLOSED: list[Delivery] = []
 """The answer of a subscription that has closed itself, because nothing is left for it. This very
 list: other answers may be empty, too."""
+
+
+def unfinished() -> TransactionTooLarge:
+    """The error of a call that has more to look through than a caller's transaction can."""
+    return TransactionTooLarge(
+        problem="too many messages, or too large ones, do not match: call it with a database, "
+        "which goes on in further transactions"
+    )
 
 
 class Offered(Struct, frozen=True):
@@ -87,7 +96,7 @@ class Supply(Protocol):
         serializable, or that at the start of the transaction.
         """
 
-    def stores_place(self, scope: Scope) -> bool:
+    def stores_place(self, tr: fdb.Transaction, scope: Scope) -> bool:
         """Whether the next transaction of anybody goes on where ``take`` has stopped."""
 
     def rely_on_emptiness(self, tr: fdb.Transaction, scope: Scope) -> None:

@@ -85,7 +85,7 @@ class SubscriptionInternals:
 
     def known(self, tr: fdb.Transaction, scope: Scope) -> Definition:
         """Its definition; raises ``NotFound``."""
-        return self._subscription._known(tr, scope)
+        return self._subscription._supply.known(tr, scope)
 
     def drop(self, tr: fdb.Transaction, scope: Scope) -> None:
         """Remove it, and tell its sleeping consumers."""

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
-from ..consumers import promotion, wakeups, watching
+from ..consumers import promotion, supply, wakeups, watching
 from ..consumers.registry import new_id
-from ..errors import QueueError, TransactionTooLarge
+from ..errors import QueueError
 from ..messages import agenda, settle
 from ..messages.run import Held
 from ..schema import once
@@ -20,7 +20,6 @@ from ..store import world
 from ..store.binding import FAILURES, fdb
 from ..subscriptions import acquire
 from ..subscriptions.acquire import ScanResult, Wanted
-from ..subscriptions.cursors import MAX_SCANNED
 from ..values.selector import Selector
 from .admin.housekeeping import past_backlog
 from .queue_base import Handle, Transactor
@@ -72,10 +71,7 @@ def take(
         settle.ack(tr, queue._entry, ack)
     scope, found, _ = find(tr, True, {})
     if found.unfinished:
-        raise TransactionTooLarge(
-            problem=f"more than {MAX_SCANNED:,} messages, or 2 MB of them, do not match: "
-            "call it with a database"
-        )
+        raise supply.unfinished()
     return use(tr, scope, found.messages)
 
 

@@ -15,7 +15,7 @@ from ...store import tasks, world
 from ...store.binding import fdb
 from ...values.model import Delivery
 from ..line import Ticket
-from ..supply import Supply
+from ..supply import Supply, unfinished
 from . import shared_request
 from .access import Access, Accesses, Asked
 from .try_receive import ask_all, attempt
@@ -73,8 +73,10 @@ def receive(
 def receive_in(
     tr: fdb.Transaction, access: Access, request: Request, ack: Sequence[Held] = ()
 ) -> Sequence[Delivery]:
-    """Lease what is ready in the caller's transaction, which joins no line."""
+    """Lease what is ready in the caller's transaction, which joins no line. Raises
+    ``TransactionTooLarge`` for a selector if it does not come to the end."""
     (found,) = attempt(tr, access, [request], ack, joins=False)
-    assert found is not None
+    if found is None:
+        raise unfinished()
     assert not isinstance(found, Ticket)
     return found

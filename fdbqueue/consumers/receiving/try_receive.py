@@ -174,7 +174,7 @@ def _wait(
     found: list[Outcome] = [*taken]
     if all(taken):
         return found
-    looks_on = None in found and not access.supply.stores_place(scope)
+    looks_on = None in found and not access.supply.stores_place(tr, scope)
     waiting = [
         n
         for n, one in enumerate(taken)

@@ -9,8 +9,6 @@ from typing import Literal, TypeVar, Unpack, overload
 from ...consumers import promotion, receiving
 from ...consumers.receiving import Access, Accesses, accesses
 from ...consumers.registry import new_id
-from ...errors import NotFound
-from ...messages.run import Held
 from ...schema import change_counters
 from ...schema.consumers import ConsumerRef, Definition, Mode
 from ...schema.leases import CLAIM_BYTES
@@ -52,7 +50,7 @@ class Subscription:
 
     @cached_property
     def _supply(self) -> SubscriptionSupply:
-        return SubscriptionSupply(self._queue.name, self._queue._keys, self.name, self._consumer)
+        return SubscriptionSupply(self._queue._entry, self.name, self._consumer)
 
     @cached_property
     def _accesses(self) -> Accesses:
@@ -70,7 +68,11 @@ class Subscription:
 
     def definition(self, tr: Transactor) -> Definition:
         """The definition of the subscription. Conflicts only with a change of it."""
-        return self._run(tr, lambda tr: self._known(tr, self._queue._scope(tr)), lambda _: False)
+
+        def read(tr: fdb.Transaction) -> Definition:
+            return self._supply.known(tr, self._queue._scope(tr))
+
+        return self._run(tr, read, lambda _: False)
 
     def positions(self, tr: Transactor) -> dict[int, int]:
         """How far the subscription has come: by level, the index of the last message behind it
@@ -79,7 +81,7 @@ class Subscription:
 
         def read(tr: fdb.Transaction) -> dict[int, int]:
             scope = self._queue._scope(tr)
-            self._known(tr, scope)
+            self._supply.known(tr, scope)
             found = cursors.positions(tr, scope, self.name)
             return {level: scope.keys.passed(place) for level, place in found.items()}
 
@@ -149,11 +151,10 @@ class Subscription:
         self, tr: Transactor, max_messages: int, **terms: Unpack[Leasing]
     ) -> Sequence[Delivery]:
         request, wait, done = asked(tr, max_messages, terms, Leasing)
-        if not isinstance(tr, fdb.Transaction):
-            take = partial(receiving.receive, tr, self._access, request, wait, done)
-            return past_backlog(self._queue, tr, take)
-        grant = partial(acquire.grant, request=request)
-        return self._consume(tr, Mode.ACQUIRE, max_messages, wait, grant, done)
+        if isinstance(tr, fdb.Transaction):
+            return receiving.receive_in(tr, self._access, request, done)
+        take = partial(receiving.receive, tr, self._access, request, wait, done)
+        return past_backlog(self._queue, tr, take)
 
     def _remove(self, tr: Transactor, max_messages: int, **terms: Unpack[Leasing]) -> list[Message]:
         request, wait, done = asked(tr, max_messages, terms, Leasing)
@@ -190,7 +191,7 @@ class Subscription:
 
         def move(tr: fdb.Transaction) -> None:
             scope = self._queue._scope(tr)
-            place.check(self._known(tr, scope))
+            place.check(self._supply.known(tr, scope))
             place.seek(tr, scope, self.name)
             # Who sleeps may find something there.
             tr.add(scope.keys.changes_of(self.name), change_counters.ONE)
@@ -207,7 +208,7 @@ class Subscription:
 
         def change(tr: fdb.Transaction) -> None:
             scope = self._queue._scope(tr)
-            known = self._known(tr, scope)
+            known = self._supply.known(tr, scope)
             changed = Definition(known.name, known.mode, wanted, known.exclusive, known.auto_close)
             creation.store(tr, scope, changed)
             # It has skipped messages that the new selector may want. A browsing one promises to
@@ -235,7 +236,7 @@ class Subscription:
 
         def remove(tr: fdb.Transaction) -> None:
             scope = self._queue._scope(tr)
-            self._known(tr, scope)
+            self._supply.known(tr, scope)
             self._supply.drop(tr, scope)
 
         self._run(tr, remove)
@@ -248,14 +249,6 @@ class Subscription:
     ) -> R:
         return composed(tr, self._once, body, wrote=wrote)
 
-    def _known(self, tr: fdb.Transaction, scope: Scope) -> Definition:
-        try:
-            return self._supply.known(scope)
-        except NotFound:
-            # What this process knows of the queue may be older than the subscription.
-            self._queue._entry.renew(tr)
-            raise
-
     def _consume(
         self,
         tr: Transactor,
@@ -263,23 +256,20 @@ class Subscription:
         limit: int,
         wait: float,
         use: Use[R],
-        ack: Sequence[Held] = (),
     ) -> Sequence[R]:
         def find(
             tr: fdb.Transaction, strict: bool, resume: Mapping[int, bytes]
         ) -> tuple[Scope, ScanResult, bool]:
-            leases = use is not acquire.remove
-            return self._find(tr, Wanted(limit, strict, resume, leases=leases), mode)
+            return self._find(tr, Wanted(limit, strict, resume, leases=False), mode)
 
         waiter = ConsumerRef(new_id(self._consumer), subscription=self.name)
-        return take(self._queue, tr, self._once, find, use, wait=wait, waiter=waiter, ack=ack)
+        return take(self._queue, tr, self._once, find, use, wait=wait, waiter=waiter)
 
     def _find(
         self, tr: fdb.Transaction, wanted: Wanted, mode: Mode = Mode.ACQUIRE
     ) -> tuple[Scope, ScanResult, bool]:
         """One transaction of a call."""
         scope = self._queue._scope(tr)
-        self._known(tr, scope)
         self._supply.enter(tr, scope, mode)
         promotion.promote_all(tr, scope, promotion.reads(tr, scope), every=True)
         return scope, *self._supply.first(tr, scope, wanted, mode)

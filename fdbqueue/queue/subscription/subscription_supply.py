@@ -9,8 +9,8 @@ from ...consumers.supply import CLOSED, Offered, take_shares
 from ...errors import InvalidArgument, NotFound
 from ...messages.delivery import queue_limits, scan
 from ...messages.delivery.shares import Shares
+from ...schema.catalogue import CachedScope
 from ...schema.consumers import Definition, Mode, Request
-from ...schema.keys import QueueKeys
 from ...schema.scope import Scope
 from ...store.binding import fdb
 from ...subscriptions import acquire, browse, creation, exclusive
@@ -23,23 +23,25 @@ class SubscriptionSupply:
 
     __slots__ = ("consumer", "line", "queue", "subscription")
 
-    def __init__(self, queue: str, keys: QueueKeys, subscription: str, consumer: bytes) -> None:
+    def __init__(self, queue: CachedScope, subscription: str, consumer: bytes) -> None:
         self.queue = queue
-        self.line = keys.line_of(subscription)
+        self.line = queue.keys.line_of(subscription)
         self.subscription = subscription
         self.consumer = consumer
 
-    def known(self, scope: Scope) -> Definition:
+    def known(self, tr: fdb.Transaction, scope: Scope) -> Definition:
         """The definition of the subscription; raises ``NotFound``."""
         for definition in scope.subscriptions:
             if definition.name == self.subscription:
                 return definition
-        raise NotFound(kind="subscription", queue=self.queue, name=self.subscription)
+        # What this transaction sees of the queue may be older than the subscription.
+        self.queue.renew(tr)
+        raise NotFound(kind="subscription", queue=self.queue.name, name=self.subscription)
 
     def enter(self, tr: fdb.Transaction, scope: Scope, mode: Mode = Mode.ACQUIRE) -> None:
         """Raises ``NotFound``, ``InvalidArgument`` for a subscription of another mode,
         and ``Held``. One round trip if the subscription is exclusive."""
-        definition = self.known(scope)
+        definition = self.known(tr, scope)
         if definition.mode is not mode:
             raise InvalidArgument(
                 argument="subscription",
@@ -64,7 +66,7 @@ class SubscriptionSupply:
         """Offer the first matching messages; moves the cursors as ``acquire.first`` does."""
         wanted = Wanted(shares.demand, False, resume, shares.offer_message, apart=False)
         found, closed = self.first(tr, scope, wanted)
-        reached = found.reached if self.known(scope).timed and found.unfinished else None
+        reached = found.reached if self.known(tr, scope).timed and found.unfinished else None
         given = shares.count
         limited = given < shares.demand and queue_limits.room(tr, scope, given + 1) <= given
         return Offered(found.ended or shares.refused or limited, closed, reached, limited)
@@ -92,9 +94,9 @@ class SubscriptionSupply:
         ended = found.ended or shares.refused
         return take_shares(tr, scope, requests, claims, shares, ended=ended)
 
-    def stores_place(self, scope: Scope) -> bool:
+    def stores_place(self, tr: fdb.Transaction, scope: Scope) -> bool:
         """The cursors have it, unless the selector reads the age."""
-        return not self.known(scope).timed
+        return not self.known(tr, scope).timed
 
     def rely_on_emptiness(self, tr: fdb.Transaction, scope: Scope) -> None:
         """Nothing matched when the transaction began, which is enough: arrivals that do not match
@@ -105,7 +107,7 @@ class SubscriptionSupply:
     ) -> tuple[ScanResult, bool]:
         """The first matching messages, and whether the subscription has closed itself for want of
         any."""
-        definition = self.known(scope)
+        definition = self.known(tr, scope)
         if mode is Mode.BROWSE:
             found = browse.advance(tr, scope, definition, wanted.limit)
         else:
