@@ -350,7 +350,9 @@ class Plans(Twin):
     forget = _both(_Plans.forget)
     list = _both(_Plans.list)
     messages = _both(_Plans.messages)
-    def planner(self, consumer: str, *, lenient: bool = ...) -> Planner: ...
+    def planner(
+        self, consumer: str, *, lenient: bool = ..., begins: Callable[[], Mapping[int, bytes]] = ...
+    ) -> Planner: ...
     release = _db(_Plans.release)
     show = _both(_Plans.show)
 

@@ -168,6 +168,10 @@ class MessageRun(Struct, eq=False):
         """The keys of its messages: no other message can stand among them."""
         return slice(self._key(0), self.key + b"\x00")
 
+    def since(self, key: bytes) -> int:
+        """Which of its messages is the first whose key is this or a later one."""
+        return 0 if key <= self._key(0) else bisect_left(self.keys, key)
+
     def index(self, position: Position) -> int:
         """Which of its messages is at a position."""
         count = len(self.values)

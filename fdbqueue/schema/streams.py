@@ -17,13 +17,15 @@ class PlannerState(Stored, frozen=True):
 
     line: names this sequence of batches: the identity of the queue, and random bytes. owner:
     random; names the run that owns the plans. acknowledged: the last batch that is done. last: the
-    last one that was planned.
+    last one that was planned. begins: the place from which on messages are taken, by level; from
+    the first in the others.
     """
 
     line: bytes
     owner: bytes
     acknowledged: int = 0
     last: int = 0
+    begins: dict[int, bytes] = {}  # noqa: RUF012 - msgspec copies it
 
 
 class Stage(IntEnum):

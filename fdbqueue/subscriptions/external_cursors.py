@@ -137,7 +137,7 @@ def _check(scope: Scope) -> None:
             argument="queue",
             value=scope.name,
             problem="it is sorted, so a message may come in where a stream has passed: "
-            "read it as a table, or consume it",
+            "read it as a table, or consume it from the first message on",
         )
 
 

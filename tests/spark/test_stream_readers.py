@@ -201,6 +201,8 @@ def test_a_sorted_queue_is_consumed_in_its_order_and_browsed_by_no_stream(
     assert rows(reader, start, end) == [b"1", b"2", b"3"]
     queue.enqueue(db, b"0", headers={"n": 0})
     assert rows(reader, end, latest(reader, end)) == [b"0"]
+    with pytest.raises(InvalidArgument, match="it is sorted"):
+        consumer(source, consumer="other", startingoffsets="now").initialOffset()
 
 
 @pytest.mark.parametrize("make", [browser, consumer])
@@ -280,19 +282,74 @@ def test_a_stream_that_begins_now_begins_at_one_place_also_after_a_crash(
     assert rows(by_id, start, latest(by_id, start)) == [b"at", b"after", b"later"]
 
 
+@pytest.mark.parametrize("make", [browser, consumer])
 def test_a_stream_begins_where_each_level_is_told_to(
-    db: fdb.Database, queue: Queue, source: dict[str, str]
+    db: fdb.Database, queue: Queue, source: dict[str, str], make: Callable[..., Any]
 ) -> None:
     sent = [NewMessage(b"%d%d" % (n, turn), priority=n) for turn in range(2) for n in (9, 5, 0)]
     ids = queue.enqueue_many(db, sent)
     begins = json.dumps({"0": "now", "4": ids[4]})
-    reader = browser(source, startingoffsets=begins)
+    reader = make(source, startingoffsets=begins)
     start = reader.initialOffset()
     assert rows(reader, start, latest(reader, start)) == [b"51", b"00", b"01"]
 
 
+def test_a_stream_that_takes_leaves_what_stands_before_its_begin(
+    db: fdb.Database, queue: Queue, source: dict[str, str]
+) -> None:
+    # Given a begin among messages that were enqueued together, in several rows
+    for level in (9, 4):
+        queue.enqueue_many(
+            db, [NewMessage(b"%d-%d" % (level, n), priority=level) for n in range(9)]
+        )
+    ids = queue.enqueue_many(db, [NewMessage(b"0-%d" % n, priority=0) for n in range(9)])
+    queue.enqueue_many(db, [NewMessage(b"1-%d" % n, priority=0) for n in range(9)])
+    begins = json.dumps({"0": "now", "9": ids[3]})
+    reader = consumer(source, startingoffsets=begins, maxmessagesperbatch=11)
+    offset, seen = reader.initialOffset(), []
+    while (end := latest(reader, offset)) != offset:
+        seen += rows(reader, offset, end)
+        offset = end
+    # Then the others are taken, and these are left as they were
+    wanted = [f"4-{n}" for n in range(9)] + [f"0-{n}" for n in range(3, 9)]
+    assert [each.decode() for each in seen] == wanted + [f"1-{n}" for n in range(9)]
+    left = [f"9-{n}" for n in range(9)] + [f"0-{n}" for n in range(3)]
+    assert [each.payload.decode() for each in queue.browse(db)] == left
+    assert queue.admin.verify(db).ok
+    queue.enqueue_many(db, [NewMessage(b"more", priority=n) for n in (0, 9)])
+    assert rows(reader, offset, latest(reader, offset)) == [b"more", b"more"]
+    while queue.receive_many(db, 100, at_most_once=True):
+        pass
+    assert queue.admin.verify(db).ok
+
+
+def test_a_consumer_begins_once_also_after_a_crash_before_its_first_batch_is_noted(
+    db: fdb.Database, queue: Queue, source: dict[str, str]
+) -> None:
+    queue.enqueue(db, b"before")
+    reader = consumer(source, startingoffsets="now", maxmessagesperbatch=1)
+    start = reader.initialOffset()
+    queue.enqueue_many(db, [b"a", b"b"])
+    end = latest(reader, start)
+    again = consumer(source, startingoffsets="now", maxmessagesperbatch=1)
+    assert latest(again, again.initialOffset()) == end
+    assert rows(again, start, end) == [b"a"]
+    assert rows(again, end, latest(again, end)) == [b"b"]
+    # A consumer that was forgotten begins anew, also with its checkpoint
+    again.commit(latest(again, end))
+    queue.streams.plans.forget(db, "stream")
+    lenient = consumer(source, startingoffsets="now", failondataloss="false")
+    assert latest(lenient, end) == end
+    assert [each.payload for each in queue.browse(db)] == [b"before"]
+
+
+@pytest.mark.parametrize("make", [browser, consumer])
 def test_a_stream_begins_with_the_first_message_of_a_time(
-    db: fdb.Database, queue: Queue, space: fdb.Subspace, source: dict[str, str]
+    db: fdb.Database,
+    queue: Queue,
+    space: fdb.Subspace,
+    source: dict[str, str],
+    make: Callable[..., Any],
 ) -> None:
     clock = ManualClock()
     timed = Queue.open(db, queue.name, root=space, clock=clock)
@@ -301,11 +358,13 @@ def test_a_stream_begins_with_the_first_message_of_a_time(
         clock.seconds += 3_600
     (first,) = queue.peek(db, 1)
     since = first.enqueued_at + timedelta(minutes=30)
-    reader = browser(source, startingtimestamp=since.isoformat())
+    reader = make(source, startingtimestamp=since.isoformat())
     start = reader.initialOffset()
     assert rows(reader, start, latest(reader, start)) == [b"1", b"2", b"1", b"2"]
     after = first.enqueued_at + timedelta(days=1)
-    reader = browser(source, startingtimestamp=after.isoformat())
+    # A consumer begins once: another one begins anew
+    other = {"consumer": "other"} if make is consumer else {}
+    reader = make(source, startingtimestamp=after.isoformat(), **other)
     start = reader.initialOffset()
     queue.enqueue(db, b"new")
     assert rows(reader, start, latest(reader, start)) == [b"new"]
@@ -519,7 +578,7 @@ def test_progress_tells_what_waits(db: fdb.Database, queue: Queue, source: dict[
         ({"mode": "consume"}, "mode consume needs it"),
         ({"mode": "take"}, "'take' is not one of"),
         ({"consumer": "c"}, "it needs mode to be 'consume'"),
-        ({"mode": "consume", "consumer": "c", "startingoffsets": "now"}, "with the first message"),
+        ({"startingoffsets": "now", "startingtimestamp": "2026-05-01"}, "give either this or"),
         ({"startingoffsets": '{"0": 1}'}, "is not JSON like"),
         ({"startingoffsets": '{"10": "now"}'}, "the levels are 0 to 9"),
         ({"startingoffsets": '{"a": "now"}'}, "is not JSON like"),

@@ -179,7 +179,7 @@ UNTIL = dict(
 HOLDER = Holder(CLAIM, 90_000_000, 1_700_000_030_000)
 FAILED = Failure(1_700_000_000_000, 1_700_000_002_500, "billing", "no route", "Traceback …")
 LETTER = DeadLetter(POSITION, PACKED, "rejected", 1_700_000_050_000)
-PLANNER = PlannerState(bytes(range(16)), CONSUMER, 3, 4)
+PLANNER = PlannerState(bytes(range(16)), CONSUMER, 3, 4, {5: b"\x15\x07\x01\x00"})
 PLAN = Planned(
     1_700_000_000_000,
     Stage.SEALED,

@@ -55,10 +55,11 @@ class BatchLimits(Struct, frozen=True):
 
 
 class LevelSpan(NamedTuple):
-    """What was read of a level: where that begins, the row of the last message, and which of its
-    messages that is."""
+    """What was read of a level: the rows of the first and of the last message, and which of their
+    messages these are."""
 
-    begin: bytes
+    first_row: MessageRun
+    first: int
     row: MessageRun
     last: int
 
@@ -130,7 +131,7 @@ def fill(
     them, except of the same ordering keys.
     """
     batch, plan = opened.current or (opened.state.last + 1, Planned(scope.now_ms(tr)))
-    taken = _take(tr, scope, limits, plan, at_most)
+    taken = _take(tr, scope, opened.state.begins, limits, plan, at_most)
     if taken.pieces:
         queue_limits.count(tr, scope, taken.count)
     _remove(tr, scope, taken)
@@ -168,7 +169,12 @@ def fill(
 
 
 def _take(
-    tr: fdb.Transaction, scope: Scope, limits: BatchLimits, plan: Planned, at_most: int
+    tr: fdb.Transaction,
+    scope: Scope,
+    begins: Mapping[int, bytes],
+    limits: BatchLimits,
+    plan: Planned,
+    at_most: int,
 ) -> TakenMessages:
     """Read as many of the first messages as fit, at snapshot isolation."""
     taken = TakenMessages()
@@ -191,7 +197,7 @@ def _take(
         if not _join(tr, scope, room, plan.key, rest, now_ms):
             return taken
     read = 0
-    for part, line in ready_rows.first_parts(tr, scope, limits.ends, count):
+    for part, line in ready_rows.first_parts(tr, scope, begins, limits.ends, count):
         message = part.message
         chunk_bytes = message.envelope.chunk_bytes if message else 0
         fits = room.fitting(part.values, chunk_bytes)
@@ -225,8 +231,8 @@ def _pass(taken: TakenMessages, part: ReadyPart, count: int) -> None:
     """Note that the first messages of a part were read."""
     level = part.row.position.level
     before = taken.spans.get(level)
-    begin = part.row.span.start if before is None else before.begin
-    taken.spans[level] = LevelSpan(begin, part.row, part.begin + count - 1)
+    first = (part.row, part.begin) if before is None else (before.first_row, before.first)
+    taken.spans[level] = LevelSpan(*first, part.row, part.begin + count - 1)
 
 
 class _Room:
@@ -344,15 +350,19 @@ def _bits(numbers: Iterable[int]) -> bytes:
 def _remove(tr: fdb.Transaction, scope: Scope, taken: TakenMessages) -> None:
     """Remove everything that was read; the conflict keeps other messages out of these ranges."""
     for level, span in taken.spans.items():
-        end = span.row.span.stop
+        first_row, first, row, last = span
+        begin, end = first_row.span.start, row.span.stop
         # Read at snapshot isolation, which keeps long reads from failing; here that becomes a claim
         # on all that was taken, and on nothing behind it.
-        tr.add_read_conflict_range(span.begin, end)
+        tr.add_read_conflict_range(begin, end)
         # As a range: ten thousand single clears would not fit into the transaction.
-        tr.clear_range(span.begin, end)
-        place.leave(tr, scope.keys.levels[level], span.row.position.index)
-        # The last row may have been taken in part.
-        run.leave(tr, span.row, range(span.last + 1))
+        tr.clear_range(begin, end)
+        place.leave(tr, scope.keys.levels[level], row.position.index)
+        # The first and the last row may have been taken in part.
+        if first_row is not row:
+            run.leave(tr, first_row, range(first, len(first_row)))
+            first = 0
+        run.leave(tr, row, range(first, last + 1))
     for turn in taken.turns:
         # They are next: the message ahead of them is in this plan.
         tr.add_read_conflict_key(turn)

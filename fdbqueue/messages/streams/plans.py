@@ -15,7 +15,7 @@ returns fails.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import NamedTuple
@@ -87,11 +87,14 @@ def parse(keys: QueueKeys, consumer: str, reads: PlanReads) -> OpenPlans | None:
 
 
 @transactional
-def create(tr: fdb.Transaction, scope: Scope, consumer: str) -> PlannerState:
-    """Create a consumer without plans. Writes blindly."""
+def create(
+    tr: fdb.Transaction, scope: Scope, consumer: str, begins: Mapping[int, bytes]
+) -> PlannerState:
+    """Create a consumer without plans. begins: as in ``PlannerState``. Writes blindly."""
     # With the identity of the queue: a stream that continues notices if the queue was deleted and
     # made again.
-    state = PlannerState(bytes.fromhex(scope.identity) + world.urandom(NAME_BYTES), b"")
+    line = bytes.fromhex(scope.identity) + world.urandom(NAME_BYTES)
+    state = PlannerState(line, b"", begins=dict(begins))
     tr[scope.keys.planner(consumer)] = state.pack()
     return state
 

@@ -37,13 +37,13 @@ class ReadyPart(NamedTuple):
         return self.row.values[self.begin : self.begin + len(self.payloads)]
 
 
-def _of_row(scope: Scope, row: MessageRun) -> Iterator[ReadyPart]:
+def _of_row(scope: Scope, row: MessageRun, begin: int) -> Iterator[ReadyPart]:
     silent = scope.options.history_seconds is None
-    envelopes = [open_envelope(each) for each in row.values]
+    envelopes = [open_envelope(each) for each in row.values[begin:]]
     if silent and all(each.plain for each in envelopes):
-        yield ReadyPart(row, 0, [each.size for each in envelopes])
+        yield ReadyPart(row, begin, [each.size for each in envelopes])
         return
-    for n, envelope in enumerate(envelopes):
+    for n, envelope in enumerate(envelopes, begin):
         message = StoredMessage(row.at(n), envelope, row=row)
         closer = None if envelope.plain and silent else message
         yield ReadyPart(row, n, [envelope.size], closer, envelope.plain)
@@ -54,12 +54,17 @@ WithLine = tuple[ReadyPart, Iterable[fdb.KeyValue]]
 
 
 def first_parts(
-    tr: fdb.Transaction, scope: Scope, ends: Mapping[int, int] | None, count: int
+    tr: fdb.Transaction,
+    scope: Scope,
+    begins: Mapping[int, bytes],
+    ends: Mapping[int, int] | None,
+    count: int,
 ) -> Iterator[WithLine]:
-    """The first ready messages, at least ``count`` if there are so many, not beyond the ends, with
-    the lines of their ordering keys, which are read ahead. Snapshot reads."""
+    """The first ready messages, at least ``count`` if there are so many, from some places on and
+    not beyond the ends, with the lines of their ordering keys, which are read ahead. Snapshot
+    reads."""
     ahead: deque[WithLine] = deque()
-    for part in _first(tr, scope, ends, count):
+    for part in _first(tr, scope, begins, ends, count):
         line: Iterable[fdb.KeyValue] = ()
         if part.message and part.message.envelope.key:
             # Issued twenty messages ahead: one round trip for many keys, instead of one for each.
@@ -71,27 +76,35 @@ def first_parts(
 
 
 def _first(
-    tr: fdb.Transaction, scope: Scope, ends: Mapping[int, int] | None, count: int
+    tr: fdb.Transaction,
+    scope: Scope,
+    begins: Mapping[int, bytes],
+    ends: Mapping[int, int] | None,
+    count: int,
 ) -> Iterator[ReadyPart]:
     keys, mode = scope.keys, fdb.StreamingMode.want_all
-    begin, end = keys.ready.rows.start, keys.ready.rows.stop
-    while count > 0:
-        behind = None
+    first = {level: keys.ready_from(level, place).start for level, place in begins.items()}
+    begin: bytes | None = keys.ready.rows.start
+    end = keys.ready.rows.stop
+    while begin is not None and count > 0:
         found = tr.snapshot.get_range(begin, end, limit=count, streaming_mode=mode)
+        begin = None
         for row in run.rows(keys, found):
-            position = row.position
-            if ends is not None and position.index >= ends[position.level]:
-                behind = position.level
+            level, index = row.position.level, row.position.index
+            start = first.get(level, b"")
+            if row.key < start:
+                # What stands before is left to others.
+                begin = start
                 break
-            for part in _of_row(scope, row):
+            if ends is not None and index >= ends[level]:
+                # The rest of the level came later: continue with the next one.
+                begin = keys.ready.under(level).stop
+                break
+            for part in _of_row(scope, row, row.since(start)):
                 count -= len(part.payloads)
                 yield part
             if count <= 0:
                 return
-        if behind is None:
-            return
-        # The rest of the level came later: continue with the next one.
-        begin = keys.ready.under(behind).stop
 
 
 def run_of(tr: fdb.Transaction, scope: Scope, key: str) -> Iterator[fdb.KeyValue]:

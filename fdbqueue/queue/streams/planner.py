@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import count
 from math import ceil
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from ...consumers import promotion, wakeups
 from ...errors import BatchLost, QueueReplaced
@@ -22,12 +22,15 @@ from ...store import world
 from ...store.binding import fdb
 from ..queue_base import Handle
 
+R = TypeVar("R")
+
 PAGE = 1_000
 """How many messages of a plan one transaction reads."""
 MIN_FILL = 50
 
 _RETURNED = "it was given back, and its messages will be delivered again"
 _OTHERS = "another run of the consumer has acknowledged it"
+_FORGOTTEN = "the consumer has been forgotten since"
 
 
 class Mark(NamedTuple):
@@ -60,25 +63,39 @@ class Planner:
     the run that owned them before gets ``TakenOver`` from then on.
     """
 
-    def __init__(self, queue: Handle, consumer: str, lenient: bool) -> None:
+    def __init__(
+        self,
+        queue: Handle,
+        consumer: str,
+        lenient: bool,
+        begins: Callable[[], Mapping[int, bytes]],
+    ) -> None:
         self.consumer = consumer
         self._queue = queue
         self._lenient = lenient
+        self._begins = begins
         self._name = world.urandom(plans.NAME_BYTES)
         self._held = False
 
     def begin(self, db: fdb.Database) -> Mark:
         """The mark behind the last acknowledged batch. Takes over nothing."""
+        begins: Mapping[int, bytes] | None = None
 
-        def read(tr: fdb.Transaction) -> tuple[Mark, bool]:
+        def read(tr: fdb.Transaction) -> tuple[Mark | None, bool]:
             scope = self._queue._scope(tr)
             reads = plans.reads(tr, scope.keys, self.consumer)
             open_plans = plans.parse(scope.keys, self.consumer, reads)
-            if open_plans is None:
-                return Mark(plans.create(tr, scope, self.consumer).line.hex(), 0), True
-            return _mark(open_plans, open_plans.state.acknowledged), False
+            if open_plans is not None:
+                return _mark(open_plans, open_plans.state.acknowledged), False
+            if begins is None:
+                return None, False
+            return Mark(plans.create(tr, scope, self.consumer, begins).line.hex(), 0), True
 
-        return self._queue._run(db, read, wrote=lambda found: found[1])[0]
+        while True:
+            mark, _ = self._queue._run(db, read, wrote=lambda found: found[1])
+            if mark is not None:
+                return mark
+            begins = self._begins()
 
     def ends(self, db: fdb.Database) -> dict[int, int]:
         """The end of each level now, for ``next``, after promoting what is due."""
@@ -142,9 +159,7 @@ class Planner:
                 return [], took
             raise self._lost(until, problem or _RETURNED)
 
-        pieces, _ = self._queue._run(db, split, wrote=lambda found: found[1])
-        self._held = True
-        return pieces
+        return self._run(db, split, lambda found: found[1])[0]
 
     def read(self, db: fdb.Database, piece: PlanPiece) -> Iterator[list[StoredMessage]]:
         """The messages of a piece with their payloads, page by page; needs no run.
@@ -183,17 +198,28 @@ class Planner:
         reads = plans.reads(tr, scope.keys, self.consumer)
         open_plans = plans.parse(scope.keys, self.consumer, reads)
         if open_plans is None:
-            open_plans = OpenPlans(self.consumer, plans.create(tr, scope, self.consumer))
+            raise self._lost(mark, _FORGOTTEN) if self._held else _NewConsumer
         return open_plans, plans.take_over(tr, scope, open_plans, self._name, held=self._held)
+
+    def _run(
+        self, db: fdb.Database, body: Callable[[fdb.Transaction], R], wrote: Callable[[R], bool]
+    ) -> R:
+        """Run a transaction that opens the plans."""
+        try:
+            done = self._queue._run(db, body, wrote=wrote)
+        except _NewConsumer:
+            self.begin(db)
+            done = self._queue._run(db, body, wrote=wrote)
+        # Committed: from now on, another owner means that somebody has taken over.
+        self._held = True
+        return done
 
     def _through(self, db: fdb.Database, mark: Mark, limits: BatchLimits | None) -> Mark | None:
         """Acknowledge up to a mark, and plan the next batch if there are limits, in as many
         transactions as it takes. Returns the mark behind that batch, if there is one."""
         while True:
             attempt = partial(self._step, mark=mark, limits=limits, attempts=count(1))
-            step = self._queue._run(db, attempt, wrote=lambda step: step.wrote)
-            # Committed: from now on, another owner means that somebody has taken over.
-            self._held = True
+            step = self._run(db, attempt, lambda step: step.wrote)
             if step.done:
                 return step.mark
 
@@ -270,6 +296,10 @@ class Planner:
         )
 
 
+class _NewConsumer(Exception):
+    """The consumer is to be created first."""
+
+
 class _PlanStep(NamedTuple):
     """One transaction of a run: the next batch, if planned; whether the run is done; whether the
     transaction wrote anything."""
@@ -290,7 +320,7 @@ def _mark(open_plans: OpenPlans, batch: int) -> Mark:
 def _gap(open_plans: OpenPlans, mark: Mark) -> str | None:
     """Why a mark does not belong to these plans; None if it does."""
     if mark.line != open_plans.state.line.hex():
-        return "the consumer has been forgotten since"
+        return _FORGOTTEN
     if mark.batch > open_plans.state.last:
         return f"the last one is {open_plans.state.last}: an older state of the store was restored"
     return None

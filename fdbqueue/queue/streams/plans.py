@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from ...errors import Held, NotFound
@@ -100,12 +100,19 @@ class Plans:
 
         self._queue._run(tr, remove)
 
-    def planner(self, consumer: str, *, lenient: bool = False) -> Planner:
+    def planner(
+        self,
+        consumer: str,
+        *,
+        lenient: bool = False,
+        begins: Callable[[], Mapping[int, bytes]] = dict,
+    ) -> Planner:
         """A run of a consumer, which takes over the plans of an earlier one. Writes nothing yet.
 
-        lenient: whether to continue without a batch that is no longer planned.
+        lenient: whether to continue without a batch that is no longer planned. begins: asked if the
+        consumer is new, for the places, by level, from which on it takes messages.
         """
-        return Planner(self._queue, check_name(consumer), lenient)
+        return Planner(self._queue, check_name(consumer), lenient, begins)
 
     def _give_back(self, tr: fdb.Transaction, consumer: str) -> tuple[int, bool]:
         scope = self._queue._scope(tr)

@@ -15,26 +15,19 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 
 from ...errors import CorruptData, RowsLost
-from ...messages.streams import table_scan
 from ...messages.streams.planning import BatchLimits
-from ...messages.streams.table_scan import ScanPage
 from ...queue.internals import Internals
 from ...queue.queue import Queue
 from ...schema import once
-from ...schema.keys import LOWEST, QueueKeys
+from ...schema.keys import LOWEST
 from ...store.binding import fdb
 from ...subscriptions.external_cursors import PassedMessages, Stretch
-from ...subscriptions.start_position import FIRST, NOW, StartPosition
-from . import browsed, tables
-from .browsed import BrowsedReady
+from . import tables
 from .leading import leading
-from .places import Places
 from .stream_offsets import Offset, StreamProgress, StreamReader, other_checkpoint
 from .tables import HISTORY, Ranges, Scan
 
 Levels = dict[int, Stretch]
-_FIRST: Places = ((None, StartPosition.of("startingOffsets", FIRST)),)
-_NOW: Places = ((None, StartPosition.of("startingTimestamp", NOW)),)
 
 
 @dataclass
@@ -56,30 +49,13 @@ class BrowseReader(StreamReader):
     def begun(self) -> Browsing:
         return Browsing()
 
-    @property
-    def _table(self) -> BrowsedReady:
-        return browsed.TABLES[self._settings.layout.table]
-
     @leading()
     def initialOffset(self) -> Offset:
         """Where a new stream begins. Spark asks again until the first batch is done."""
         # Spark may ask again before the first batch is logged: another answer would skip what came
         # in between.
         if self._progress.first is None:
-            db, queue = self._queue.open()
-            table, since = self._table, self._settings.starting_timestamp
-            starts = (self._settings.starting_offsets or _FIRST) if since is None else _NOW
-
-            def begin(tr: fdb.Transaction) -> dict[int, bytes]:
-                return table.begin(tr, Internals(queue).scope(tr), starts)
-
-            places = once.run(db, Internals(queue).keys.once, begin)
-            if since is not None:
-                places = {
-                    level: _first_at(db, Internals(queue).keys, table, level, end, since)
-                    for level, end in places.items()
-                }
-            self._progress.first = self._offset(_levels(places, []))
+            self._progress.first = self._offset(_levels(self.begins(), []))
         return self._progress.first
 
     @leading()
@@ -219,23 +195,6 @@ def _levels(places: Mapping[int, bytes], passed: Iterable[Stretch]) -> Levels:
         level.begin = level.begin if level.messages else each.begin
         level.messages += each.messages
     return levels
-
-
-def _first_at(
-    db: fdb.Database, keys: QueueKeys, table: BrowsedReady, level: int, end: bytes, since_ms: int
-) -> bytes:
-    """The place of the first row before a place that has a time or a later one, or that place."""
-    prefix = table.prefix(keys, level)
-
-    def read(tr: fdb.Transaction, page: ScanPage) -> tuple[bytes | None, int]:
-        each = zip(page.keys, page.values, strict=True)
-        found = (key[len(prefix) :] for key, value in each if table.at_ms(value) >= since_ms)
-        return next(found, None), len(page)
-
-    for place in table_scan.pages(db, keys, slice(prefix + LOWEST, prefix + end), read):
-        if place is not None:
-            return place
-    return end
 
 
 def _rest(limits: BatchLimits, passed: PassedMessages) -> BatchLimits:

@@ -18,6 +18,7 @@ from ...queue.internals import Internals
 from ...queue.queue import Queue
 from ...queue.streams.planner import Mark, Planner
 from ...store.binding import fdb
+from ...subscriptions.start_position import FIRST
 from .leading import leading
 from .stream_offsets import Offset, StreamProgress, StreamReader
 from .tables import Scan
@@ -97,9 +98,17 @@ class ConsumeReader(StreamReader):
         if self._progress.planner is None:
             _, queue = self._queue.open()
             self._progress.planner = queue.streams.plans.planner(
-                self._settings.consumer or "", lenient=not self._settings.fail_on_data_loss
+                self._settings.consumer or "",
+                lenient=not self._settings.fail_on_data_loss,
+                begins=self._begins,
             )
         return self._progress.planner
+
+    def _begins(self) -> dict[int, bytes]:
+        starts, since = self._settings.starting_offsets or (), self._settings.starting_timestamp
+        # A sorted queue has no places, and is taken from its first message.
+        first = since is None and all(place.name == FIRST for _, place in starts)
+        return {} if first else self.begins()
 
     def _db(self) -> fdb.Database:
         return self._queue.open()[0]

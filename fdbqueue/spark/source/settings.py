@@ -206,7 +206,7 @@ _PLACE = (
 )
 PLACES = {
     "startingOffsets": Option(
-        "Where a browsing stream without a checkpoint begins, or a read of `ready`: "
+        "Where a stream without a checkpoint begins, or a read of `ready`: "
         f"{_PLACE}, with the others at `first`.",
         otherwise="`first`",
         parse=partial(places.named, "startingOffsets"),
@@ -249,8 +249,8 @@ LIMITS = {
         most=10_000,
     ),
     "startingTimestamp": Option(
-        "Browse only, instead: begin in each level with the first message that was enqueued at "
-        "this time or later, such as `2026-05-01T12:00:00Z`; without a zone it is UTC.",
+        "Begin instead, in each level, with the first message that was enqueued at this time or "
+        "later, such as `2026-05-01T12:00:00Z`; without a zone it is UTC.",
         parse=_time,
         form=_WHEN,
     ),

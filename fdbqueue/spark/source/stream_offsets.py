@@ -24,11 +24,17 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from ...errors import CorruptData, InvalidInput, InvalidOptions, QueueError
+from ...messages.streams import table_scan
 from ...messages.streams.planning import BatchLimits
+from ...messages.streams.table_scan import ScanPage
 from ...queue.internals import Internals
-from ...schema.keys import QueueKeys
+from ...schema import once
+from ...schema.keys import LOWEST, QueueKeys
+from ...store.binding import fdb
+from ...subscriptions.start_position import FIRST, NOW, StartPosition
 from ..stores import SharedQueue
 from . import browsed, places, tables
+from .browsed import BrowsedReady
 from .columns import Decoder, Layout
 from .leading import leading
 from .places import Places
@@ -38,6 +44,8 @@ from .tables import RowFilter
 BROWSE, CONSUME = "browse", "consume"
 _EARLIER = "an earlier queue of the same name, whose identity was"
 _NO_END = 1 << 62
+_FIRST: Places = ((None, StartPosition.of("startingOffsets", FIRST)),)
+_NOW: Places = ((None, StartPosition.of("startingTimestamp", NOW)),)
 
 Offset = dict[str, Any]
 
@@ -76,14 +84,10 @@ class StreamSettings(Struct, frozen=True):
                 yield "table", "a stream takes ready messages only"
             if self.consumer is None:
                 yield "consumer", "mode consume needs it: a unique name, the same at every restart"
-            given = {"startingOffsets": starts, "startingTimestamp": self.starting_timestamp}
-            for name in (name for name, value in given.items() if value):
-                yield name, "mode consume always begins with the first message"
-            return
+        elif self.consumer is not None:
+            yield "consumer", "it needs mode to be 'consume'"
         if table not in browsed.TABLES:
             yield "table", "streams browse ready messages, dead letters and history"
-        if self.consumer is not None:
-            yield "consumer", "it needs mode to be 'consume'"
         if starts and self.starting_timestamp is not None:
             yield "startingTimestamp", "give either this or startingOffsets"
         if table == "ready":
@@ -188,10 +192,31 @@ class StreamReader(tables.TableReader, DataSourceStreamReader, SupportsTriggerAv
         self._progress.waits_since = None
         return False
 
+    @property
+    def _table(self) -> BrowsedReady:
+        return browsed.TABLES[self._settings.layout.table]
+
+    def begins(self) -> dict[int, bytes]:
+        """Where a new stream begins, by level. No later enqueue commits a message before it."""
+        db, queue = self._queue.open()
+        table, since = self._table, self._settings.starting_timestamp
+        starts = (self._settings.starting_offsets or _FIRST) if since is None else _NOW
+
+        def begin(tr: fdb.Transaction) -> dict[int, bytes]:
+            return table.begin(tr, Internals(queue).scope(tr), starts)
+
+        places = once.run(db, Internals(queue).keys.once, begin)
+        if since is None:
+            return places
+        return {
+            level: _first_at(db, Internals(queue).keys, table, level, end, since)
+            for level, end in places.items()
+        }
+
     def ends(self) -> dict[int, int]:
         """How far each level reaches now."""
         db, queue = self._queue.open()
-        table = browsed.TABLES[self._settings.layout.table]
+        table = self._table
         return Internals(queue).read(db, lambda tr: table.ends(tr, Internals(queue).scope(tr)))
 
     def limits(self, limit: ReadLimit) -> BatchLimits:
@@ -256,6 +281,23 @@ class Refused(DataSourceStreamReader):
 
     latestOffset = partitions = read = _refuse  # type: ignore[assignment]
     initialOffset = getDefaultReadLimit = _refuse
+
+
+def _first_at(
+    db: fdb.Database, keys: QueueKeys, table: BrowsedReady, level: int, end: bytes, since_ms: int
+) -> bytes:
+    """The place of the first row before a place that has a time or a later one, or that place."""
+    prefix = table.prefix(keys, level)
+
+    def read(tr: fdb.Transaction, page: ScanPage) -> tuple[bytes | None, int]:
+        each = zip(page.keys, page.values, strict=True)
+        found = (key[len(prefix) :] for key, value in each if table.at_ms(value) >= since_ms)
+        return next(found, None), len(page)
+
+    for place in table_scan.pages(db, keys, slice(prefix + LOWEST, prefix + end), read):
+        if place is not None:
+            return place
+    return end
 
 
 def other_checkpoint(stored: str, given: str) -> InvalidInput:
