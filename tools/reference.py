@@ -18,6 +18,8 @@ from aio_stubs import TARGET, stubs
 
 from fdbqueue import Fail, Producer, Run, Take, Worker
 from fdbqueue.consumers.consumer_states import MOVES
+from fdbqueue.consumers.receiving import steps as receiving_steps
+from fdbqueue.consumers.receiving.steps import Step
 from fdbqueue.schema.keys import QueueKeys
 from fdbqueue.spark.source import settings
 from fdbqueue.values.states import TRANSITIONS
@@ -55,7 +57,7 @@ def pages() -> dict[Path, str]:
         "reference/cli.md": {"commands": command_tables.table()},
         "storage.md": {"keys": keys()},
         **spark,
-        "waiting.md": {"moves": moves()},
+        "waiting.md": {"moves": moves(), "receiving": receiving()},
     }
     return {
         **{docs / name: _with(docs / name, texts) for name, texts in parts.items()},
@@ -106,6 +108,16 @@ def moves() -> str:
     """The lists of consumers and the moves between them as a diagram."""
     arrows = _arrows(MOVES, lambda state: str(state.name.lower()))
     return "\n".join(["```mermaid", "stateDiagram-v2", *arrows, "```"]) + "\n"
+
+
+def receiving() -> str:
+    """The steps of a consumer until it has its answer as a diagram."""
+
+    def named(step: Step) -> str:
+        return "[*]" if step is Step.END else step.value.replace(" ", "_")
+
+    arrows = _arrows(receiving_steps.TRANSITIONS, named)
+    return "\n".join(["```mermaid", "stateDiagram-v2", "    [*] --> try", *arrows, "```"]) + "\n"
 
 
 def _arrows(edges: Iterable[Any], named: Callable[[Any], str]) -> Iterator[str]:

@@ -261,7 +261,7 @@ def test_an_interrupted_wait_gives_back_what_it_was_given(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(waiting._Waiter, "_step", interrupt)
+    monkeypatch.setattr(waiting._Waiter, "_wait", interrupt)
     with pytest.raises(KeyboardInterrupt):
         queue.line.collect(db, ticket)
     assert queue.depth(db).ready == 1

@@ -28,6 +28,7 @@ from ..leader import AfterRound, LeaderStage
 from ..line import Ticket
 from ..supply import CLOSED
 from .access import Access, Outcome
+from .steps import NEXT, Event, Step
 
 R = TypeVar("R")
 
@@ -117,6 +118,13 @@ def _listed(access: Access, ticket: Ticket) -> ConsumerRef:
     return ConsumerRef(ticket.claim, subscription=access.supply.subscription)
 
 
+def joined(ticket: Ticket) -> Event:
+    """How a consumer has joined the line."""
+    if ticket.leads:
+        return Event.LEADS
+    return Event.EXPECTS if ticket.watch is None else Event.JOINED
+
+
 class _Round(Struct, frozen=True):
     """What came of a leader's round.
 
@@ -139,10 +147,12 @@ class _Round(Struct, frozen=True):
 
 
 class _Waiter:
-    """One consumer in line, until its request is answered.
+    """One consumer in line, until its request is answered: what it does at each ``Step``.
 
     listed: whether it may be on the list of sleepers. expected: how many messages its next round
     may need. crowd: how many others it has served. resume: where its next round goes on.
+    answered_at: when it was answered itself. rounds: how many it has led since. patience: how long
+    to trust the watch, from one time to the next.
     """
 
     def __init__(
@@ -162,81 +172,86 @@ class _Waiter:
         self.expected = 0
         self.crowd = 0
         self.resume: Resume | None = None
+        self.answer: Sequence[Delivery] | None = None
+        self.answered_at, self.rounds = 0.0, 0
+        self.patience = chain((FIRST_PATIENCE, SECOND_PATIENCE), repeat(LATER_PATIENCE))
 
     def collect(self) -> Sequence[Delivery] | None:
-        """The answer; None if the consumer was taken for dead."""
+        """The answer; None if the consumer was taken for dead, and is to try again."""
+        step = NEXT[Step.TRY, joined(self.ticket)]
         try:
-            found = self._look()
-            if found is None:
-                found = self._poll()
-            while found is None:
-                found, self.resume = self._run(self._last_call, wrote=_answered)
-        except _TakenForDead:
-            return None
+            while step not in (Step.TRY, Step.END):
+                step = NEXT[step, self._do(step)]
         finally:
             if self.listed:
                 self._run(self._withdraw, wrote=lambda _: False)
-        return found
+        return self.answer if step is Step.END else None
+
+    def _do(self, step: Step) -> Event:
+        try:
+            match step:
+                case Step.LOOK:
+                    return self._look()
+                case Step.WAIT:
+                    return self._wait()
+                case Step.LEAD:
+                    return self._lead()
+                case _:
+                    return self._call()
+        except _TakenForDead:
+            return Event.LOST
 
     def _withdraw(self, tr: fdb.Transaction) -> None:
         wakeups.withdraw(tr, self.keys, _listed(self.access, self.ticket))
 
-    def _look(self) -> Sequence[Delivery] | None:
+    def _look(self) -> Event:
         """Look for the answer of a request that nothing watches; watch it if there is none soon."""
-        if self.leads or self.watch is not None:
-            return None
         access, began = self.access, world.monotonic()
         nap = access.answered
         for n in range(LOOKS):
             tasks.sleep(max(0.0, min(nap, self._left())))
-            found = self._answer()
-            if found:
+            if self._answered():
                 took = world.monotonic() - began
                 access.answered += (took - access.answered) / 8 if n else -nap / 32
-                return found
+                return Event.ANSWERED
             nap = max(MIN_NAP_SECONDS, access.answered / 4)
-        return self._run(partial(self._check, overdue=False), wrote=lambda _: False)
+        return self._checked(overdue=False)
 
-    def _poll(self) -> Sequence[Delivery] | None:
-        """Sleep and check until there is an answer; None if the time is over."""
-        for patience in chain((FIRST_PATIENCE, SECOND_PATIENCE), repeat(LATER_PATIENCE)):
-            # Random: consumers whose leader died would all check, and conflict, at the same moment.
-            self._sleep(patience * world.random.uniform(1.0, 1.5))
-            found = self._step()
-            if found is not None or self._left() <= 0:
-                return found
-        return None
+    def _wait(self) -> Event:
+        """Sleep until the watch fires, at least until a leader that is awake must have renewed its
+        time; then check the request, and lead if nobody else does."""
+        # Random: consumers whose leader died would all check, and conflict, at the same moment.
+        seconds = next(self.patience) * world.random.uniform(1.0, 1.5)
+        patience = max(seconds, min(leader.LEADS_SECONDS, self.leader_left))
+        if self.watch is not None:
+            watching.wait((self.watch,), max(0.0, min(patience, self._left())))
+        # First by snapshot reads alone: a request that is answered needs no transaction that can
+        # conflict.
+        event = Event.ANSWERED if self._answered() else self._checked()
+        return Event.OVER if event is Event.UNANSWERED and self._left() <= 0 else event
+
+    def _checked(self, *, overdue: bool = True) -> Event:
+        self.answer = self._run(partial(self._check, overdue=overdue), wrote=lambda _: False)
+        if self.answer is not None:
+            return Event.ANSWERED
+        return Event.LEADS if self.leads else Event.UNANSWERED
 
     def _left(self) -> float:
         return float("inf") if self.deadline is None else self.deadline - world.monotonic()
 
-    def _sleep(self, seconds: float) -> None:
-        """Wait for the watch, at least until a leader that is awake must have renewed its time."""
-        patience = max(seconds, min(leader.LEADS_SECONDS, self.leader_left))
-        if self.watch is not None and not self.leads:
-            watching.wait((self.watch,), max(0.0, min(patience, self._left())))
-
-    def _step(self) -> Sequence[Delivery] | None:
-        """Check the request, and lead if nobody else does."""
-        if not self.leads:
-            # First by snapshot reads alone: a request that is answered needs no transaction that
-            # can conflict.
-            found = self._answer() or self._run(self._check, wrote=lambda _: False)
-            if found is not None or not self.leads:
-                return found
-        return self._lead()
-
-    def _answer(self) -> Sequence[Delivery] | None:
-        """The messages leased to the request: usually all that there is to check."""
+    def _answered(self) -> bool:
+        """Whether messages are leased to the request: usually all that there is to check."""
         tr, claim = once.transaction(self.db, self.access.once.timeout), self.ticket.claim
         try:
             leads = tr.snapshot.get(self.line.leader)
             found = lease.answered(tr, self.keys, self.access.entry.clock, claim)
         except fdb.FDBError:
-            return None
+            return False
         if found is None:
-            return self._run(self._collect, wrote=lambda _: False)
-        return self._accept(found, leads) if found else None
+            self.answer = self._run(self._collect, wrote=lambda _: False)
+        else:
+            self.answer = self._accept(found, leads) if found else None
+        return bool(self.answer)
 
     def _collect(self, tr: fdb.Transaction) -> Sequence[Delivery] | None:
         leads = tr.snapshot.get(self.line.leader)
@@ -267,42 +282,47 @@ class _Waiter:
         self.leader_left = left if overdue else 0.0
         return None
 
-    def _lead(self) -> Sequence[Delivery] | None:
-        """Serve the line, round after round; None if the own request is still unanswered."""
-        answer: Sequence[Delivery] | None = None
-        rounds, answered_at = 0, 0.0
-        while True:
-            waits = None if answer is None else world.monotonic() - answered_at
-            body = partial(self._round, stage=_stage(waits, rounds))
-            try:
-                played = self._run(body, wrote=lambda played: played.wrote)
-            except QueueError:
-                if not answer:
-                    raise
-                self.leads, self.watch = False, None
-                return answer  # It may not serve the others any more.
-            self.expected, self.resume = played.demand, played.resume
-            self.crowd += played.others
-            if played.answer is not None:
-                answer, answered_at = played.answer, world.monotonic()
-            rounds += answer is not None
-            if played.dead:
-                raise _TakenForDead
-            if played.step in (AfterRound.LEAVE, AfterRound.HAND_OVER):
-                self.leads, self.watch = False, None
-                self.listed = False
-                if played.away:
-                    self.access.take_lead(self.ticket.claim)
-                return answer
-            self.listed = self.listed or played.signal is not None
-            if answer is None and self._left() <= 0:
-                return None
-            if played.step is AfterRound.LINGER:
-                tasks.sleep(LINGER_SECONDS)
-            if played.signal is not None:
-                watches = watching.arm(self.db, played.signal, self.access.once.timeout)
-                seconds = max(0.0, min(self._left(), played.patience))
-                watching.wait(watches, seconds, self._gives_a_sign, BEAT_SECONDS)
+    def _lead(self) -> Event:
+        """Serve the line in a round, and wait for messages, or for those that come soon."""
+        waits = None if self.answer is None else world.monotonic() - self.answered_at
+        body = partial(self._round, stage=_stage(waits, self.rounds))
+        try:
+            played = self._run(body, wrote=lambda played: played.wrote)
+        except QueueError:
+            if not self.answer:
+                raise
+            return Event.ANSWERED  # It may not serve the others any more.
+        self.expected, self.resume = played.demand, played.resume
+        self.crowd += played.others
+        if played.answer is not None:
+            self.answer, self.answered_at = played.answer, world.monotonic()
+        self.rounds += self.answer is not None
+        if played.dead:
+            raise _TakenForDead
+        ends = played.step in (AfterRound.LEAVE, AfterRound.HAND_OVER)
+        self.listed = not ends and (self.listed or played.signal is not None)
+        if ends:
+            self.leads, self.watch = False, None
+            if played.away:
+                self.access.take_lead(self.ticket.claim)
+            if self.answer is not None:
+                return Event.ANSWERED
+        if self.answer is None and self._left() <= 0:
+            return Event.OVER
+        if ends:
+            return Event.REPLACED
+        if played.step is AfterRound.LINGER:
+            tasks.sleep(LINGER_SECONDS)
+        if played.signal is not None:
+            watches = watching.arm(self.db, played.signal, self.access.once.timeout)
+            seconds = max(0.0, min(self._left(), played.patience))
+            watching.wait(watches, seconds, self._gives_a_sign, BEAT_SECONDS)
+        return Event.ROUND
+
+    def _call(self) -> Event:
+        """The time is over: the answer is a message, or that there was none."""
+        self.answer, self.resume = self._run(self._last_call, wrote=_wrote)
+        return Event.UNFINISHED if self.answer is None else Event.ANSWERED
 
     def _gives_a_sign(self) -> bool:
         """Whether it still leads, and has said that it lives."""
@@ -410,9 +430,8 @@ class _Waiter:
                 wakeups.wake(tr, self.keys, wakeups.reads(tr, self.keys, 1))
 
     def _last_call(self, tr: fdb.Transaction) -> tuple[Sequence[Delivery] | None, Resume | None]:
-        """The time is over: serve the line up to the own request, whoever leads. So the answer is
-        a message, or that there was none. None if that takes another transaction, which goes on
-        where the second result says."""
+        """Serve the line up to the own request, whoever leads. None if that takes another
+        transaction, which goes on where the second result says."""
         scope, supply, me = self.access.scope(tr), self.supply, self.ticket.claim
         leads, issued = tr.get(self.line.leader), fulfilment.reads(tr, supply)
         due = promotion.reads(tr, scope)
@@ -459,7 +478,7 @@ def _stage(waits: float | None, rounds: int) -> LeaderStage:
     return LeaderStage.DONE if done else LeaderStage.ANSWERED
 
 
-def _answered(last: tuple[Sequence[Delivery] | None, Resume | None]) -> bool:
+def _wrote(last: tuple[Sequence[Delivery] | None, Resume | None]) -> bool:
     """Whether a last call wrote what must not be written twice."""
     return bool(last[0]) or last[0] is CLOSED
 
