@@ -17,6 +17,7 @@ from fdbqueue.schema.leases import Lease, pack_expiry, place_of
 from fdbqueue.testing import ManualClock
 from tests.acceptance.running import Fdbq
 from tests.consumers import process
+from tests.taking import take
 
 
 def findings(fdbq: Fdbq, name: str, *options: str, code: int = 0) -> dict[str, dict[str, Any]]:
@@ -50,8 +51,7 @@ def test_what_is_wrong_with_a_queue_is_found_and_mended_as_it_says(
     queue.enqueue_many(db, [b"x"] * 5)
     scope = queue._scope(db.create_transaction())
     registry.register(db, scope, process(db, queue), "a")
-    delivery = queue.receive(db)
-    assert delivery is not None
+    delivery = take(db, queue)
     queue.reject(db, delivery, "no")
     queue.set_options(db, bounds=Bounds(messages=4), dead_letter_queue="nowhere")
     queue.admin.pause(db)
@@ -79,8 +79,7 @@ def test_leases_that_nobody_takes_back_are_found(db: fdb.Database, fdbq: Fdbq, n
     # Given a lease that lapsed long ago, by both clocks
     queue = Queue(name)
     queue.enqueue(db, b"x")
-    delivery = queue.receive(db, lease=0.001)
-    assert delivery is not None
+    delivery = take(db, queue, lease=0.001)
     rewrite_expiry(db, queue, delivery.token, seconds_ago=60)
 
     found = findings(fdbq, name)

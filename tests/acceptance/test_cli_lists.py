@@ -13,6 +13,7 @@ from fdbqueue import NewMessage, Queue, fdb, transactional
 from tests.acceptance.running import Fdbq
 from tests.consumers import register
 from tests.progress import Steps
+from tests.taking import take
 
 ERRORS = ("connection refused by the bank", "no such account")
 
@@ -101,8 +102,7 @@ def test_a_message_that_went_elsewhere_is_shown_with_where(
     message_id = queue.enqueue(db, b"a")
     if how == "dies":
         queue.set_options(db, dead_letter_queue=other.name)
-        delivery = queue.receive(db)
-        assert delivery is not None
+        delivery = take(db, queue)
         queue.reject(db, delivery, "no stock")
     else:
         fdbq.ok("message", "move", name, other.name, message_id, "--yes")
@@ -142,8 +142,7 @@ def test_dead_letters_are_moved_by_what_they_died_of_or_by_id(
 def test_a_dead_letter_that_has_to_stay_is_told_of(db: fdb.Database, fdbq: Fdbq, name: str) -> None:
     queue = Queue(name)
     queue.enqueue(db, b"first", unique="u")
-    delivery = queue.receive(db)
-    assert delivery is not None
+    delivery = take(db, queue)
     queue.reject(db, delivery, "no")
     queue.enqueue(db, b"second", unique="u")
 
@@ -172,8 +171,7 @@ def test_what_waits_is_listed_and_edited(db: fdb.Database, fdbq: Fdbq, name: str
 def test_lists_show_the_keys_of_messages(db: fdb.Database, fdbq: Fdbq, name: str) -> None:
     queue = Queue(name)
     queue.enqueue_many(db, [NewMessage({"customer": "carl"}, key="carl") for _ in range(3)])
-    delivery = queue.receive(db)
-    assert delivery is not None
+    delivery = take(db, queue)
     queue.reject(db, delivery, "no")
     assert queue.receive(db) is not None
 
@@ -188,8 +186,7 @@ def test_lists_show_the_keys_of_messages(db: fdb.Database, fdbq: Fdbq, name: str
 def test_a_malformed_payload_is_repaired(db: fdb.Database, fdbq: Fdbq, name: str) -> None:
     queue = Queue(name)
     dead, waits = queue.enqueue_many(db, [{"number": "x"}, {"number": "y"}])
-    delivery = queue.receive(db)
-    assert delivery is not None
+    delivery = take(db, queue)
     queue.reject(db, delivery, "malformed")
 
     edited = fdbq.ok("message", "edit", name, dead, waits, "--payload", '{"number": 17}')

@@ -19,6 +19,7 @@ from fdbqueue import Queue, fdb
 from tests.acceptance.running import FDBQ, Fdbq
 from tests.acceptance.screen import CLEAR, Screen
 from tests.patience import DEADLINE
+from tests.taking import take
 
 
 @pytest.fixture
@@ -96,8 +97,7 @@ def test_hostile_names_and_payloads_do_nothing_on_any_screen(
 ) -> None:
     queue = Queue(name)
     queue.enqueue(db, b"\x1b]0;owned\x07\x1b[2J\xff\x9b31m<b>", headers={"\x1b[2Jh": "\x07"})
-    delivery = queue.receive(db, consumer="[bold]x")
-    assert delivery is not None
+    delivery = take(db, queue, consumer="[bold]x")
     leases = ["message", "find", name, "--state", "leased"]
     for command in (leases, ["message", "show", name, delivery.id], [*leases, "--watch", "60"]):
         with Screen([str(FDBQ), *command], fdbq.environment) as screen:

@@ -15,6 +15,7 @@ from fdbqueue import Queue, fdb
 from tests.acceptance.running import PROGRAMS, told
 from tests.needs import require_curator
 from tests.patience import DEADLINE
+from tests.taking import ready
 
 SCRIPT = Path(drain_curator.__file__)
 
@@ -46,19 +47,15 @@ def zk(hosts: str) -> Iterator[Any]:
     client.close()
 
 
-def payloads(db: fdb.Database, queue: Queue) -> list[bytes]:
-    return [message.payload for message in queue.peek(db, 99)]
-
-
 def test_a_queue_of_each_class_is_drained(zk: Any, db: fdb.Database, name: str) -> None:
     queue = Queue.open(db, name)
 
     assert drain_curator.drain(zk, "/queue", "queue", db, queue) == []
-    assert payloads(db, queue) == [b"a", b"b", b"c", b"", b"d"]
+    assert ready(db, queue) == [b"a", b"b", b"c", b"", b"d"]
     queue.purge(db)
 
     assert drain_curator.drain(zk, "/simple", "simple", db, queue) == []
-    assert payloads(db, queue) == [b"first", b"second"]
+    assert ready(db, queue) == [b"first", b"second"]
     queue.purge(db)
 
     assert drain_curator.drain(zk, "/id", "id", db, queue) == []
@@ -67,7 +64,7 @@ def test_a_queue_of_each_class_is_drained(zk: Any, db: fdb.Database, name: str) 
     queue.purge(db)
 
     assert drain_curator.drain(zk, "/delay", "delay", db, queue) == []
-    assert payloads(db, queue) == [b"now"]
+    assert ready(db, queue) == [b"now"]
     (later,) = queue.messages(db, state="scheduled")
     assert later.due_at_ms == 1_937_000_000_000
 
@@ -88,5 +85,5 @@ def test_the_script_keeps_the_order_of_priorities_and_of_what_was_requeued(
     )
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     expected = ["requeued", "-3", "-3 again", "0", "7", "7 again", "largest"]
-    assert payloads(db, Queue.open(db, name)) == [each.encode() for each in expected]
+    assert ready(db, Queue.open(db, name)) == [each.encode() for each in expected]
     assert zk.get_children("/priority") == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fdbqueue import Queue, Then, fdb
 from tests.acceptance.running import Fdbq
+from tests.taking import take
 
 
 def test_groups_on_the_command_line(db: fdb.Database, fdbq: Fdbq, name: str) -> None:
@@ -11,8 +12,7 @@ def test_groups_on_the_command_line(db: fdb.Database, fdbq: Fdbq, name: str) -> 
     assert "has no groups" in fdbq.ok("group", "list", name).err
     for group in ("one", "two"):
         queue.enqueue_many(db, [b"a", b"b"], group=Then(b"all", name=group))
-    delivery = queue.receive(db)
-    assert delivery is not None
+    delivery = take(db, queue)
     queue.ack(db, delivery)
 
     # They are listed, and each alone

@@ -19,6 +19,7 @@ from fdbqueue.cli.monitor.findings import OK, PROBLEM, WARNING
 from tests.acceptance.on_call import APP
 from tests.acceptance.running import Fdbq, Workers, run_anew, start
 from tests.patience import DEADLINE, eventually
+from tests.taking import take
 
 
 @pytest.fixture
@@ -215,8 +216,7 @@ def test_a_schedule_is_late(
 def test_a_group_waits_for_a_dead_member(db: fdb.Database, fdbq: Fdbq, name: str) -> None:
     queue = Queue.open(db, name)
     queue.enqueue_many(db, [b"a"], group=Then(NewMessage(b"all done"), on="done", name="load-17"))
-    delivery = queue.receive(db)
-    assert delivery is not None
+    delivery = take(db, queue)
     queue.reject(db, delivery, "no stock")
     state, detail, advice = told(db, name, "groups")
     assert state == PROBLEM

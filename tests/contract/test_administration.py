@@ -13,6 +13,7 @@ from fdbqueue.schema.keys import QueueKeys
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from tests.consumers import register
+from tests.taking import take
 
 Database = fdb.Database
 
@@ -22,8 +23,7 @@ pytestmark = pytest.mark.queue()
 @pytest.mark.parametrize("payload", [b"small", b"large" * 50_000], ids=["whole", "in chunks"])
 def test_a_token_is_enough_to_settle(db: Database, queue: Queue, payload: bytes) -> None:
     queue.enqueue(db, payload)
-    received = queue.receive(db)
-    assert received is not None
+    received = take(db, queue)
 
     found = queue.admin.delivery(db, received.token)
 

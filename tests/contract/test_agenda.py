@@ -8,6 +8,7 @@ from fdbqueue import NewMessage, Queue
 from fdbqueue.schema.codec import pack_time, unpack_time
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
+from tests.taking import take
 
 Database = fdb.Database
 DUE = 3_000
@@ -33,8 +34,7 @@ def test_the_most_urgent_of_all_that_is_due_comes_first(
     db: Database, queue: Queue, clock: ManualClock
 ) -> None:
     due_one_after_the_other(db, queue, clock)
-    found = queue.receive(db)
-    assert found is not None
+    found = take(db, queue)
     assert found.payload == b"urgent"
     # And behind it each level that comes next, in the order of its times
     following = [queue.receive(db) for _ in range(3)]

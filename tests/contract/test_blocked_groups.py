@@ -12,6 +12,7 @@ from fdbqueue.messages import agenda
 from fdbqueue.messages.groups import group_state
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
+from tests.taking import take
 
 Database = fdb.Database
 Subspace = fdb.Subspace
@@ -93,14 +94,12 @@ def test_a_callback_of_the_queue_itself_comes_to_who_waits(
 ) -> None:
     parts.enqueue_many(db, [b"x"], group=Then(b"large" * 100, name="g"))
     parts.set_options(db, max_payload=100)
-    delivery = parts.receive(db)
-    assert delivery is not None
+    delivery = take(db, parts)
     parts.ack(db, delivery)
     assert state(db, parts) == "blocked"
     parts.set_options(db, max_payload=90_000)
     clock.seconds += 100
-    delivery = parts.receive(db)
-    assert delivery is not None
+    delivery = take(db, parts)
     assert delivery.payload == b"large" * 100
     parts.ack(db, delivery)
     assert parts.receive(db) is None

@@ -19,6 +19,7 @@ from fdbqueue.subscriptions import external_cursors
 from fdbqueue.testing import ManualClock
 from fdbqueue.values.states import State
 from tests.audit import sound
+from tests.taking import ready, take
 
 Database = fdb.Database
 HUNDRED = [b"%d" % n for n in range(100)]
@@ -27,10 +28,6 @@ HUNDRED = [b"%d" % n for n in range(100)]
 def rows(db: Database, queue: Queue, kind: Kind = QueueKeys.ready) -> list[fdb.KeyValue]:
     every = queue._keys.kind(kind)
     return list(db.get_range(every.start, every.stop))
-
-
-def waiting(db: Database, queue: Queue) -> list[bytes]:
-    return [message.payload for message in queue.browse(db)]
 
 
 # -- what shares a row ------------------------------------------------------------------------
@@ -64,7 +61,7 @@ def test_what_stores_more_than_an_envelope_stands_alone_and_in_its_place(
     ]
     given = [*plain, special[0], *plain, *special[1:], *plain]
     queue.enqueue_many(db, given)
-    assert waiting(db, queue) == [each.payload for each in given]
+    assert ready(db, queue) == [each.payload for each in given]
     assert len(rows(db, queue)) == 3 + len(special)
     sound(db, queue)
 
@@ -76,7 +73,7 @@ def test_a_block_takes_one_index_and_the_next_message_comes_behind_it(
     last = queue.enqueue(db, b"last")
     assert {each.split("-")[1] for each in ids} == {"000000000001"}
     assert last.split("-")[1] == "000000000002"
-    assert waiting(db, queue) == [*HUNDRED, b"last"]
+    assert ready(db, queue) == [*HUNDRED, b"last"]
 
 
 # -- taking them ------------------------------------------------------------------------------
@@ -94,10 +91,10 @@ def test_the_first_taker_cuts_a_block_into_parts_of_its_size(
     later = queue.receive_many(db, most)
     assert later or most == 100
     assert len(rows(db, queue)) == len(left) - 1, "what was cut is not written again"
-    assert waiting(db, queue) == HUNDRED[most + len(later) :]
+    assert ready(db, queue) == HUNDRED[most + len(later) :]
     sound(db, queue)
     queue.release(db, [*later, *taken])
-    assert waiting(db, queue) == HUNDRED
+    assert ready(db, queue) == HUNDRED
     sound(db, queue)
 
 
@@ -121,7 +118,7 @@ def cancel(db: Database, queue: Queue, message_id: str) -> None:
 
 def edit(db: Database, queue: Queue, message_id: str) -> None:
     assert queue.edit(db, message_id, priority=9)
-    assert waiting(db, queue)[0] == b"5"
+    assert ready(db, queue)[0] == b"5"
     assert queue.cancel(db, message_id)
 
 
@@ -141,7 +138,7 @@ def select(db: Database, queue: Queue, message_id: str) -> None:
 def move(db: Database, queue: Queue, message_id: str) -> None:
     other = Queue.create(db, "other", root=queue._root)
     assert queue.move(db, other, match="n = 5").taken == 1
-    assert waiting(db, other) == [b"5"]
+    assert ready(db, other) == [b"5"]
 
 
 @pytest.mark.parametrize("act", [cancel, edit, put_off, select, move])
@@ -154,7 +151,7 @@ def test_one_of_them_leaves_and_the_others_stay_in_order(
         queue.release(db, queue.receive_many(db, cut), delay=0)
     act(db, queue, ids[5])
     expected = [b"%d" % n for n in range(12) if n != 5]
-    assert waiting(db, queue) == expected
+    assert ready(db, queue) == expected
     assert queue.get(db, ids[5]) is None
     sound(db, queue)
     held = queue.receive_many(db, 20)
@@ -200,7 +197,7 @@ def test_a_lease_that_two_expiries_name_comes_back_once(db: Database, space: fdb
     queue.admin.sweep(db)
     depth = queue.depth(db)
     assert (depth.ready, depth.leased) == (100, 0)
-    assert waiting(db, queue) == HUNDRED
+    assert ready(db, queue) == HUNDRED
     sound(db, queue)
 
 
@@ -262,7 +259,7 @@ def test_a_transaction_sees_its_own_cuts(db: Database, queue: Queue) -> None:
 
     assert all_of_it(db) == [b"0", b"5"]
     left = [b"%d" % n for n in range(6, 100) if n not in (50, 51)]
-    assert waiting(db, queue) == left
+    assert ready(db, queue) == left
     sound(db, queue)
 
 
@@ -276,8 +273,7 @@ def test_a_block_that_cannot_be_read_stops_nobody(
     queue.enqueue_many(db, HUNDRED)
     queue.enqueue(db, b"good")
     db[rows(db, queue)[0].key] = stored
-    found = queue.receive(db)
-    assert found is not None
+    found = take(db, queue)
     assert found.payload == b"good"
     (letter,) = queue.dead.list(db)
     assert (letter.message.content_type, letter.message.payload) == (UNREADABLE, stored)
@@ -287,9 +283,9 @@ def test_one_that_cannot_be_read_stops_none_of_its_block(db: Database, queue: Qu
     queue.enqueue_many(db, HUNDRED)
     (row,) = run.rows(queue._keys, rows(db, queue))
     db[row.key] = run.pack_row([b"\x63?", *row.values[1:]])
-    assert len(waiting(db, queue)) == 100
+    assert len(ready(db, queue)) == 100
     found = queue.receive_many(db, 10)
     assert [each.payload for each in found] == HUNDRED[1 : 1 + len(found)]
     assert queue.depth(db).dead == 1
     queue.release(db, found, delay=0)
-    assert waiting(db, queue) == HUNDRED[1:]
+    assert ready(db, queue) == HUNDRED[1:]

@@ -20,6 +20,7 @@ from fdbqueue.schema.consumers import WaitingCalls
 from fdbqueue.store import world
 from fdbqueue.store.binding import fdb
 from tests.patience import DEADLINE, eventually
+from tests.taking import ready, take
 
 Database = fdb.Database
 Subspace = fdb.Subspace
@@ -30,10 +31,6 @@ BLOCKING = {"bounds": Bounds(messages=4, when_full="block", resume_at=0.5)}
 
 def bounded(db: Database, space: Subspace, **options: Any) -> Queue:
     return Queue.create(db, "bounded", root=space, **options)
-
-
-def stored(db: Database, queue: Queue) -> list[bytes]:
-    return [message.payload for message in queue.peek(db, 99)]
 
 
 # -- reject -----------------------------------------------------------------------------------
@@ -49,15 +46,14 @@ def test_a_full_queue_rejects_and_writes_nothing(db: Database, space: Subspace) 
     queue.enqueue(db, b"c")
     with pytest.raises(QueueFull):
         queue.enqueue(db, bytes(200_000), priority=9)
-    assert stored(db, queue) == [b"a", b"b", b"c"]
+    assert ready(db, queue) == [b"a", b"b", b"c"]
     assert queue.admin.verify(db).ok
 
 
 def test_a_leased_message_takes_up_room_until_it_is_settled(db: Database, space: Subspace) -> None:
     queue = bounded(db, space, bounds=Bounds(messages=1))
     queue.enqueue(db, b"a")
-    delivery = queue.receive(db)
-    assert delivery is not None
+    delivery = take(db, queue)
     with pytest.raises(QueueFull):
         queue.enqueue(db, b"b")
     queue.ack(db, delivery)
@@ -128,7 +124,7 @@ def test_dropped_messages_become_dead_letters_where_the_queue_says_so(
     queue.set_options(db, bounds=Bounds(dropped="dead"))
     queue.enqueue_many(db, [b"a", b"b", b"c"])
     queue.enqueue(db, b"d")
-    assert stored(db, queue) == [b"b", b"c", b"d"]
+    assert ready(db, queue) == [b"b", b"c", b"d"]
     assert [(it.message.payload, it.death.reason) for it in queue.dead.list(db)] == [
         (b"a", "the queue was full")
     ]
@@ -146,9 +142,9 @@ def test_those_that_may_replace_others_drop_as_many_as_come_in_beside_what_waits
         return NewMessage(name.upper().encode(), unique=name, on_conflict="replace")
 
     queue.enqueue_many(db, [newer("c"), newer("d"), newer("d")])
-    assert sorted(stored(db, queue)) == [b"C", b"D", b"b"], "the place of one, for one more"
+    assert sorted(ready(db, queue)) == [b"C", b"D", b"b"], "the place of one, for one more"
     queue.enqueue_many(db, [newer("e"), newer("b")])
-    assert sorted(stored(db, queue)) == [b"B", b"D", b"E"], "b itself went to make room"
+    assert sorted(ready(db, queue)) == [b"B", b"D", b"E"], "b itself went to make room"
     assert queue.admin.verify(db).ok
 
 
@@ -157,7 +153,7 @@ def test_what_exceeds_the_bound_by_itself_drops_nothing(db: Database, space: Sub
     queue.enqueue_many(db, [b"a", b"b"])
     with pytest.raises(QueueFull):
         queue.enqueue_many(db, [b"x"] * 4)
-    assert stored(db, queue) == [b"a", b"b"]
+    assert ready(db, queue) == [b"a", b"b"]
 
 
 def test_a_bound_that_was_lowered_by_far_is_come_down_to(db: Database, space: Subspace) -> None:
@@ -167,7 +163,7 @@ def test_a_bound_that_was_lowered_by_far_is_come_down_to(db: Database, space: Su
     for n in range(4):
         queue.enqueue(db, b"new %d" % n)
     assert queue.depth(db).ready == 10
-    assert stored(db, queue)[-4:] == [b"new %d" % n for n in range(4)]
+    assert ready(db, queue)[-4:] == [b"new %d" % n for n in range(4)]
 
 
 def test_producers_at_the_bound_do_not_choose_the_same_message_again(
@@ -231,7 +227,7 @@ def test_a_blocked_producer_goes_on_at_the_low_water_mark(
     queue.receive(db, at_most_once=True)
     assert done.wait(DEADLINE)
     producer.join()
-    assert stored(db, queue) == [b"c", b"d", b"e"]
+    assert ready(db, queue) == [b"c", b"d", b"e"]
 
 
 def test_a_producer_that_was_not_refused_fills_the_queue(db: Database, space: Subspace) -> None:
@@ -368,7 +364,7 @@ def test_bounds_can_be_changed_and_lifted(db: Database, space: Subspace) -> None
     queue.enqueue(db, b"b")
     queue.set_options(db, bounds=Bounds(messages=None))
     queue.enqueue(db, b"c")
-    assert len(stored(db, queue)) == 3
+    assert len(ready(db, queue)) == 3
 
 
 @pytest.mark.parametrize("carried", [lambda bounds: bounds, copy.deepcopy])

@@ -9,6 +9,7 @@ import pytest
 
 from fdbqueue import Bounds, KeyLimits, NewMessage, Queue, Then, fdb
 from tests.still_clock import StillClock
+from tests.taking import take
 
 LARGE = bytes(80_000)
 
@@ -36,8 +37,7 @@ def test_messages_that_expire_together_let_large_ones_out_that_wait_behind_them(
         queue.enqueue_many(db, keyed(150, bytes(88_000))[n : n + 50])
     queue.enqueue(db, b"urgent", priority=9)
     clock.seconds += 60
-    urgent = queue.receive(db)
-    assert urgent is not None
+    urgent = take(db, queue)
     assert urgent.payload == b"urgent"
     queue.ack(db, urgent)
     assert drained(db, queue, 100) == 150

@@ -14,6 +14,7 @@ from fdbqueue.messages import selection_pages
 from fdbqueue.store.binding import fdb
 from tests.audit import sound
 from tests.progress import Steps
+from tests.taking import ready, take
 
 Database = fdb.Database
 Subspace = fdb.Subspace
@@ -40,10 +41,6 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(selection_pages, "PAGE_ROWS", 2)
 
 
-def payloads(db: Database, queue: Queue) -> list[bytes]:
-    return [message.payload for message in queue.peek(db, 99)]
-
-
 @pytest.mark.usefixtures("small_pages")
 def test_what_matches_is_moved_and_the_rest_stays(
     db: Database, filled: Queue, other: Queue
@@ -53,8 +50,8 @@ def test_what_matches_is_moved_and_the_rest_stays(
     filled.move(db, other, match="region = 'us'", progress=progress)
     assert (progress[-1].taken, progress[-1].checked) == (10, 30)
     assert [p.taken for p in progress] == sorted(p.taken for p in progress)
-    assert payloads(db, filled) == [m.payload for m in before if m.headers != US]
-    assert sorted(payloads(db, other), key=int) == [b"%d" % n for n in range(0, 30, 3)]
+    assert ready(db, filled) == [m.payload for m in before if m.headers != US]
+    assert sorted(ready(db, other), key=int) == [b"%d" % n for n in range(0, 30, 3)]
     assert filled.depth(db).purged == 10
     assert sound(db, filled, other)
 
@@ -76,7 +73,7 @@ def test_a_copy_leaves_everything_as_it_is(db: Database, filled: Queue, other: Q
     before = filled.peek(db, 99)
     assert filled.copy(db, "other", match=Selector("priority >= 8")).taken == 6
     assert filled.peek(db, 99) == before
-    assert len(payloads(db, other)) == 6
+    assert len(ready(db, other)) == 6
     assert sound(db, filled, other)
 
 
@@ -141,7 +138,7 @@ def test_lines_of_ordering_keys_move_in_their_order(
         got.append(delivery.payload)
         other.ack(db, delivery)
     assert got == [b"1", b"2", b"3"]
-    assert payloads(db, queue) == [b"0"]
+    assert ready(db, queue) == [b"0"]
     assert sound(db, queue, other)
 
 
@@ -161,11 +158,10 @@ def test_a_line_of_large_messages_moves_in_its_order(
 
 def test_a_leased_message_is_left_alone(db: Database, queue: Queue, other: Queue) -> None:
     queue.enqueue_many(db, [b"a", b"b"])
-    delivery = queue.receive(db)
-    assert delivery is not None
+    delivery = take(db, queue)
     queue.move(db, other)
     queue.ack(db, delivery)
-    assert payloads(db, other) == [b"b"]
+    assert ready(db, other) == [b"b"]
 
 
 @pytest.mark.usefixtures("small_pages")
@@ -173,8 +169,8 @@ def test_what_comes_in_meanwhile_does_not_keep_it_going(
     db: Database, filled: Queue, other: Queue
 ) -> None:
     filled.move(db, other, progress=lambda _: filled.enqueue(db, b"new", priority=4))
-    assert len(payloads(db, other)) == 30
-    assert set(payloads(db, filled)) == {b"new"}
+    assert len(ready(db, other)) == 30
+    assert set(ready(db, filled)) == {b"new"}
 
 
 @pytest.mark.usefixtures("small_pages")
@@ -185,7 +181,7 @@ def test_a_copy_that_was_interrupted_goes_on_behind(
     assert first.taken == 2
     last = filled.copy(db, other, resume=first.place)
     assert last.taken == 28
-    assert sorted(payloads(db, other), key=int) == [b"%d" % n for n in range(30)]
+    assert sorted(ready(db, other), key=int) == [b"%d" % n for n in range(30)]
 
 
 @pytest.mark.usefixtures("small_pages")
@@ -195,8 +191,8 @@ def test_a_full_target_stops_a_move_and_loses_nothing(
     narrow = Queue.create(db, "narrow", root=space, bounds=Bounds(messages=5))
     with pytest.raises(QueueFull):
         filled.move(db, narrow)
-    assert len(payloads(db, narrow)) == 5
-    assert len(payloads(db, filled)) == 25
+    assert len(ready(db, narrow)) == 5
+    assert len(ready(db, filled)) == 25
     assert sound(db, filled, narrow)
 
 

@@ -21,6 +21,7 @@ from fdbqueue.store.binding import fdb
 from fdbqueue.worker.leases import cancellations
 from fdbqueue.worker.prefetch import Buffer
 from tests.patience import DEADLINE, eventually
+from tests.taking import take
 
 Database = fdb.Database
 LEASE = 20 * DEADLINE
@@ -213,8 +214,7 @@ def test_what_others_hold_is_left_alone(
     db: Database, queue: Queue, handlers: Handlers, looks: list[float]
 ) -> None:
     job = queue.enqueue(db, b"elsewhere")
-    elsewhere = queue.receive(db)
-    assert elsewhere is not None
+    elsewhere = take(db, queue)
     queue.enqueue_many(db, [b"here", b"prefetched"])
     with handlers.at(Worker(db, 1, prefetch=2).add(queue, handlers.handle)):
         eventually(lambda: handlers.begun and queue.depth(db).leased == 3 and looks)

@@ -21,17 +21,12 @@ from fdbqueue.messages.delivery import cancellation
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock, drain
 from fdbqueue.values.states import State
+from tests.taking import take
 
 Database = fdb.Database
 
 pytestmark = pytest.mark.queue("jobs", lease=60, backoff=None, history_seconds=3600)
 Settlement = Callable[[Queue, Database, Delivery], object]
-
-
-def taken(db: Database, queue: Queue) -> Delivery:
-    found = queue.receive(db)
-    assert found is not None
-    return found
 
 
 def expired(queue: Queue, db: Database, delivery: Delivery) -> None:
@@ -76,7 +71,7 @@ def test_whatever_ends_its_lease_it_is_never_delivered_again(
 
 
 def test_what_is_acknowledged_is_done_with_its_effects(db: Database, queue: Queue) -> None:
-    job, delivery = queue.enqueue(db, b"job"), taken(db, queue)
+    job, delivery = queue.enqueue(db, b"job"), take(db, queue)
     queue.cancel(db, job)
     queue.ack(db, delivery)
     assert queue.depth(db) == Depth(enqueued=1, done=1)
@@ -85,7 +80,7 @@ def test_what_is_acknowledged_is_done_with_its_effects(db: Database, queue: Queu
 
 def test_it_is_cancelled_once(db: Database, queue: Queue) -> None:
     job = queue.enqueue(db, b"job")
-    taken(db, queue)
+    take(db, queue)
     assert queue.cancel(db, job)
     assert not queue.cancel(db, job)
     assert queue.depth(db).leased == 1
@@ -163,7 +158,7 @@ def test_a_batch_learns_it_and_is_settled_by_its_verdicts(db: Database, queue: Q
 
 
 def test_a_receiver_without_a_worker_learns_it(db: Database, queue: Queue) -> None:
-    job, delivery = queue.enqueue(db, b"job"), taken(db, queue)
+    job, delivery = queue.enqueue(db, b"job"), take(db, queue)
     assert not queue.extend(db, delivery).cancelled
     queue.cancel(db, job)
     assert queue.extend(db, delivery).cancelled
@@ -174,7 +169,7 @@ def test_a_receiver_without_a_worker_learns_it(db: Database, queue: Queue) -> No
 
 def test_it_gives_its_unique_key_up_at_once(db: Database, queue: Queue) -> None:
     job = queue.enqueue(db, b"job", unique="u")
-    delivery = taken(db, queue)
+    delivery = take(db, queue)
     queue.cancel(db, job)
     other = queue.enqueue(db, b"other", unique="u")
     assert other != job
@@ -190,15 +185,15 @@ def test_its_end_hands_its_slot_on_and_makes_room_in_flight(
     job, _, other = queue.enqueue_many(
         db, [NewMessage(b"1", key="a"), NewMessage(b"2", key="a"), NewMessage(b"3", key="b")]
     )
-    delivery = taken(db, queue)
+    delivery = take(db, queue)
     queue.cancel(db, job)
     assert queue.receive(db) is None, "it is still being handled"
     queue.release(db, delivery)
     assert queue.get(db, job) is None
     left = [queue.get(db, each.id) for each in queue.peek(db, 9)]
     assert sorted(each.message.payload for each in left if each) == [b"2", b"3"]
-    queue.ack(db, taken(db, queue))
-    queue.ack(db, taken(db, queue))
+    queue.ack(db, take(db, queue))
+    queue.ack(db, take(db, queue))
     assert queue.get(db, other) is None
     assert queue.depth(db) == Depth(enqueued=3, done=2, purged=1)
     assert queue.admin.verify(db).ok
@@ -207,8 +202,7 @@ def test_its_end_hands_its_slot_on_and_makes_room_in_flight(
 def test_a_subscription_does_not_get_it_again(db: Database, queue: Queue) -> None:
     subscription = queue.subscriptions.open(db, "red", selector="colour = 'red'")
     job = queue.enqueue(db, b"job", headers={"colour": "red"})
-    delivery = subscription.receive(db)
-    assert delivery is not None
+    delivery = take(db, subscription)
     queue.cancel(db, job)
     queue.release(db, delivery)
     assert subscription.receive(db) is None
@@ -226,7 +220,7 @@ def test_a_message_of_a_plan_stays(db: Database, queue: Queue) -> None:
 
 
 def test_a_transaction_of_the_caller_sees_what_it_has_cancelled(db: Database, queue: Queue) -> None:
-    job, delivery = queue.enqueue(db, b"job"), taken(db, queue)
+    job, delivery = queue.enqueue(db, b"job"), take(db, queue)
 
     @fdb.transactional
     def cancel_and_look(tr: fdb.Transaction) -> tuple[bool, bool]:

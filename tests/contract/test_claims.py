@@ -18,6 +18,7 @@ from fdbqueue.schema.leases import pack_expiry
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.values.model import Position
+from tests.taking import payloads, take
 
 pytestmark = pytest.mark.queue(lease=60, backoff=None)
 
@@ -33,10 +34,6 @@ def stored(db: fdb.Database, queue: Queue, *kinds: Kind) -> list[int]:
             len(list(run.alone(queue._keys, rows))) if kind is QueueKeys.lease else len(rows)
         )
     return counts
-
-
-def payloads(found: list[Delivery]) -> list[bytes]:
-    return [one.payload for one in found]
 
 
 def returned(db: fdb.Database, queue: Queue) -> list[bytes]:
@@ -137,8 +134,7 @@ def test_a_claim_too_large_to_return_at_once_comes_back_in_several_transactions(
     held = queue.receive_many(db, 40)
     queue.ack(db, held[1])
     clock.seconds += 61
-    first = queue.receive(db)
-    assert first is not None
+    first = take(db, queue)
     assert first.payload[:2] == b"00"
     assert 0 < queue.depth(db).ready < 38
     assert queue.admin.verify(db).ok

@@ -14,6 +14,7 @@ from fdbqueue.store import world
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from tests.schemes import forced
+from tests.taking import take
 
 pytestmark = pytest.mark.queue(max_attempts=9)
 
@@ -60,8 +61,7 @@ def test_a_program_that_replaces_the_clock_is_not_believed(
     monkeypatch.setattr(world, "time_ns", lambda: real() + int(2 * DAY * 1e9))
     # Then it is delivered, and to be acknowledged
     plain = Queue("orders", root=space)
-    found = plain.receive(db)
-    assert found is not None
+    found = take(db, plain)
     plain.ack(db, found)
 
 

@@ -13,6 +13,7 @@ from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.values.model import Death
 from tests.patience import DEADLINE, eventually
+from tests.taking import take
 
 Database = fdb.Database
 Subspace = fdb.Subspace
@@ -168,8 +169,7 @@ def test_dead_letters_go_to_another_queue_and_remember_how_they_died(
     graveyard = Queue.create(db, "graveyard", root=space, levels=1)
     (message_id,) = kill(db, sending, b"a", reason="bad")
     assert sending.depth(db) == Depth(enqueued=1, purged=1)
-    found = graveyard.receive(db)
-    assert found is not None
+    found = take(db, graveyard)
     death = found.message.death
     assert death == Death("bad", death.died_at_ms if death else 0, 1, "sending", message_id)
     assert (found.message.last_error, found.message.headers, found.attempt) == ("bad", {"n": 0}, 1)
@@ -202,8 +202,7 @@ def test_letters_of_one_ordering_key_do_not_wait_for_each_other_in_another_queue
     graveyard = Queue.create(db, "graveyard", root=space)
     sending.enqueue_many(db, [NewMessage(b"%d" % n, key="one") for n in range(3)])
     for _ in range(3):
-        delivery = sending.receive(db)
-        assert delivery is not None
+        delivery = take(db, sending)
         sending.reject(db, delivery, "no")
     assert [letter.payload for letter in graveyard.peek(db, 9)] == [b"0", b"1", b"2"]
     # And in order of their key again where they are moved to
@@ -233,8 +232,7 @@ def test_a_large_payload_moves_with_its_message(
         db, "small", root=space, dead_letter_queue="graveyard", max_payload=len(payload)
     )
     kill(db, sending, payload)
-    found = graveyard.receive(db)
-    assert found is not None
+    found = take(db, graveyard)
     assert found.payload == payload
     graveyard.set_options(db, max_payload=10)
     (message_id,) = kill(db, small, payload)

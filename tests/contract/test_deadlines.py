@@ -44,6 +44,7 @@ from tests.flaky import (
     FlakyDatabase,
 )
 from tests.patience import DEADLINE
+from tests.taking import take
 
 
 def flaky(db: fdb.Database, *plan: str | None) -> fdb.Database:
@@ -57,8 +58,7 @@ def test_what_committed_as_its_time_ran_out_is_done_once(
     plan = (*before, TIMED_OUT_COMMITTED)
     (first,) = queue.enqueue_many(flaky(db, *plan), [b"a"])
     assert [message.id for message in queue.peek(db, 9)] == [first]
-    found = queue.receive(flaky(db, *plan))
-    assert found is not None
+    found = take(flaky(db, *plan), queue)
     assert found.id == first
     queue.ack(flaky(db, *plan), found)
     assert queue.depth(db) == Depth(enqueued=1, done=1)
@@ -298,8 +298,7 @@ class Known:
         self.done = queue.enqueue(db, b"a", keep_result=60)
         queue.ack(db, queue.receive_many(db, 1))
         queue.enqueue_many(db, [b"a", b"a"])
-        delivery = queue.receive(db)
-        assert delivery is not None
+        delivery = take(db, queue)
         self.delivery = delivery
         self.ticket = queue.line.request(db)
         self.other = Queue.create(db, "other", root=space)

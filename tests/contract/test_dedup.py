@@ -8,6 +8,7 @@ import pytest
 from fdbqueue import Bounds, Depth, KeyLimits, NewMessage, Queue
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
+from tests.taking import take
 
 Database = fdb.Database
 
@@ -15,8 +16,7 @@ pytestmark = pytest.mark.queue()
 
 
 def settled(db: Database, queue: Queue) -> None:
-    delivery = queue.receive(db)
-    assert delivery is not None
+    delivery = take(db, queue)
     queue.ack(db, delivery)
 
 
@@ -87,8 +87,7 @@ def test_a_unique_message_is_there_once_until_it_ends(
     clock.seconds += 6
     queue.admin.sweep(db)
     assert queue.enqueue(db, b"b", unique="report") == first, "ready"
-    delivery = queue.receive(db)
-    assert delivery is not None
+    delivery = take(db, queue)
     assert queue.enqueue(db, b"b", unique="report") == first, "leased"
     queue.ack(db, delivery)
     second = queue.enqueue(db, b"b", unique="report")

@@ -10,25 +10,19 @@ from typing import Any
 import pytest
 import tenacity
 
-from fdbqueue import Delivery, Depth, NewMessage, Queue, State, Then
+from fdbqueue import Depth, NewMessage, Queue, State, Then
 from fdbqueue.consumers.leader import LeaderStage
 from fdbqueue.consumers.receiving import waiting as standing
 from fdbqueue.errors import InvalidArgument, InvalidInput, InvalidOptions, LeaseLost, QueueNotFound
 from fdbqueue.messages import history
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
+from tests.taking import take
 
 Database = fdb.Database
 Subspace = fdb.Subspace
 
 pytestmark = pytest.mark.queue(max_attempts=3, lease=60, backoff=None)
-
-
-def taken(queue: Queue, db: Database) -> Delivery:
-    """The first message; there must be one."""
-    delivery = queue.receive(db)
-    assert delivery is not None
-    return delivery
 
 
 def ready(queue: Queue, db: Database) -> list[bytes]:
@@ -52,15 +46,15 @@ def test_a_release_with_a_delay_returns_the_message_to_its_place(
     db: Database, queue: Queue, clock: ManualClock
 ) -> None:
     queue.enqueue_many(db, [b"a", b"b"])
-    first = taken(queue, db)
+    first = take(db, queue)
     queue.release(db, first, delay=30)
     assert queue.depth(db) == Depth(enqueued=2, ready=1, scheduled=1, ready_bytes=1)
     clock.seconds += 29
-    second = taken(queue, db)
+    second = take(db, queue)
     assert second.payload == b"b"
     queue.release(db, second)
     clock.seconds += 1.1
-    again = taken(queue, db)
+    again = take(db, queue)
     assert (again.id, again.attempt) == (first.id, 1), "back before b, and the attempt is free"
     queue.ack(db, again)
     assert ready(queue, db) == [b"b"]
@@ -72,7 +66,7 @@ def test_a_failure_counts_keeps_its_text_and_at_the_maximum_kills(
 ) -> None:
     queue.enqueue(db, b"a")
     for attempt, error in enumerate(["one", "two", "x" * 1000], 1):
-        delivery = taken(queue, db)
+        delivery = take(db, queue)
         assert delivery.attempt == attempt
         queue.release(db, delivery, error=error)
     assert queue.receive(db) is None
@@ -83,7 +77,7 @@ def test_a_failure_counts_keeps_its_text_and_at_the_maximum_kills(
 
 def test_a_rejected_message_is_a_dead_letter_with_a_reason(db: Database, queue: Queue) -> None:
     message_id = queue.enqueue(db, b"a", headers={"region": "eu"})
-    queue.reject(db, taken(queue, db), "no such \udcff account")
+    queue.reject(db, take(db, queue), "no such \udcff account")
     letter = queue.dead.show(db, message_id)
     assert letter is not None
     assert letter.message.headers == {"region": "eu"}
@@ -94,7 +88,7 @@ def test_a_rejected_message_is_a_dead_letter_with_a_reason(db: Database, queue: 
 
 def test_a_rejected_message_can_be_dropped(db: Database, queue: Queue) -> None:
     queue.enqueue(db, b"a")
-    queue.reject(db, taken(queue, db), "spam", drop=True)
+    queue.reject(db, take(db, queue), "spam", drop=True)
     assert queue.depth(db) == Depth(enqueued=1, purged=1)
     assert queue.dead.list(db) == []
 
@@ -134,15 +128,15 @@ def test_the_backoff_of_the_queue_and_of_the_message(
     )
     queue.enqueue(db, b"queue's")
     for wait in (10, 100, 100):
-        queue.release(db, taken(queue, db), error="no")
+        queue.release(db, take(db, queue), error="no")
         clock.seconds += wait - 1
         assert queue.receive(db) is None
         clock.seconds += 1.1
-    queue.ack(db, taken(queue, db))
+    queue.ack(db, take(db, queue))
     queue.enqueue(db, b"own", backoff=tenacity.wait_fixed(5), max_attempts=2)
-    queue.release(db, taken(queue, db), error="no")
+    queue.release(db, take(db, queue), error="no")
     clock.seconds += 5.1
-    queue.release(db, taken(queue, db), error="no")
+    queue.release(db, take(db, queue), error="no")
     assert queue.depth(db).dead == 1
 
 
@@ -151,7 +145,7 @@ def test_a_given_delay_goes_before_the_backoff(
 ) -> None:
     queue = Queue.create(db, "q", root=space, clock=clock, backoff=tenacity.wait_fixed(100))
     queue.enqueue(db, b"a")
-    queue.release(db, taken(queue, db), error="no", delay=0)
+    queue.release(db, take(db, queue), error="no", delay=0)
     assert ready(queue, db) == [b"a"]
 
 
@@ -205,9 +199,9 @@ def test_nothing_is_delivered_after_its_time_to_live(
 ) -> None:
     queue.enqueue_many(db, [NewMessage(b"%d" % n, ttl=10) for n in range(5)])
     queue.enqueue(db, b"lives")
-    held = taken(queue, db)
+    held = take(db, queue)
     clock.seconds += 11
-    assert taken(queue, db).payload == b"lives"
+    assert take(db, queue).payload == b"lives"
     assert queue.receive(db) is None
     assert queue.depth(db) == Depth(enqueued=6, leased=2, expired=4)
     queue.release(db, held)
@@ -231,7 +225,7 @@ def test_a_sweep_removes_what_has_expired_wherever_it_stands(
     queue.enqueue(db, b"ready", ttl=10)
     queue.enqueue(db, b"resting", ttl=10)
     queue.enqueue(db, b"done", ttl=10, priority=9)
-    queue.ack(db, taken(queue, db))
+    queue.ack(db, take(db, queue))
     for delivery in queue.receive_many(db, 3)[::-1]:
         queue.release(db, delivery, delay=100 if delivery.payload == b"resting" else 0)
     clock.seconds += 11
@@ -244,7 +238,7 @@ def test_a_lease_that_lapses_after_the_time_to_live_ends_the_message(
     db: Database, queue: Queue, clock: ManualClock
 ) -> None:
     queue.enqueue(db, b"a", ttl=10)
-    taken(queue, db)
+    take(db, queue)
     clock.seconds += 61
     assert queue.receive(db) is None
     assert queue.depth(db) == Depth(enqueued=1, expired=1)
@@ -269,8 +263,7 @@ def test_a_message_is_found_by_its_id_wherever_it_is(
     clock.seconds += 11
     queue.admin.sweep(db)
     look()
-    delivery = queue.receive(db, consumer="me")
-    assert delivery is not None
+    delivery = take(db, queue, consumer="me")
     look()
     held = queue.get(db, message_id)
     assert held is not None
@@ -278,11 +271,11 @@ def test_a_message_is_found_by_its_id_wherever_it_is(
     queue.release(db, delivery, delay=10)
     look()
     clock.seconds += 11
-    queue.reject(db, taken(queue, db), "no")
+    queue.reject(db, take(db, queue), "no")
     look()
     assert queue.retry(db, [message_id]).taken == 1
     look()
-    queue.ack(db, taken(queue, db))
+    queue.ack(db, take(db, queue))
     look()
     first = State.SCHEDULED if delay else State.READY
     ready, leased, resting, dead = State.READY, State.LEASED, State.SCHEDULED, State.DEAD
@@ -291,7 +284,7 @@ def test_a_message_is_found_by_its_id_wherever_it_is(
 
 def test_cancelling(db: Database, queue: Queue, clock: ManualClock) -> None:
     leased, ready_one = queue.enqueue(db, b"a"), queue.enqueue(db, b"b")
-    delivery = taken(queue, db)
+    delivery = take(db, queue)
     delayed = queue.enqueue(db, b"c", delay=10)
     promoted = queue.enqueue(db, b"d", delay=5)
     clock.seconds += 6
@@ -317,7 +310,7 @@ def test_what_is_no_id_is_refused(db: Database, queue: Queue, message_id: Any) -
 
 def test_a_paused_queue_takes_and_does_not_give(db: Database, queue: Queue) -> None:
     queue.enqueue(db, b"a")
-    delivery = taken(queue, db)
+    delivery = take(db, queue)
     queue.admin.pause(db)
     queue.enqueue(db, b"b")
     assert queue.receive(db) is None
@@ -325,18 +318,18 @@ def test_a_paused_queue_takes_and_does_not_give(db: Database, queue: Queue) -> N
     assert queue.receive(db, at_most_once=True) is None
     queue.ack(db, delivery)
     queue.admin.resume(db)
-    assert taken(queue, db).payload == b"b"
+    assert take(db, queue).payload == b"b"
 
 
 def test_an_idle_queue_deletes_itself(db: Database, space: Subspace, clock: ManualClock) -> None:
     queue = Queue.create(db, "q", root=space, clock=clock, auto_delete=100)
     queue.enqueue(db, b"a")
     assert not queue.admin.sweep(db).deleted
-    queue.ack(db, taken(queue, db))
+    queue.ack(db, take(db, queue))
     assert not queue.admin.sweep(db).deleted, "it has been drained for no time"
     clock.seconds += 60
     queue.enqueue(db, b"b")
-    queue.ack(db, taken(queue, db))
+    queue.ack(db, take(db, queue))
     assert not queue.admin.sweep(db).deleted
     clock.seconds += 60
     assert not queue.admin.sweep(db).deleted, "it was used 60 s ago"
@@ -352,11 +345,11 @@ def test_who_gives_back_what_it_cannot_handle_is_not_handed_it_in_a_loop(
     queue = Queue.create(db, "q", root=space, clock=clock)
     queue.enqueue_many(db, [b"bad", b"good"])
     for _ in range(4):
-        given = taken(queue, db)
+        given = take(db, queue)
         begun = clock.monotonic()
         queue.release(db, given)
         released = clock.monotonic()
-    other = taken(queue, db)
+    other = take(db, queue)
     assert other.payload == b"good", "the bad one rests, and the next one passes"
     queue.ack(db, other)
     # How long it rests at least and at most: the clock goes on while the test looks, too.
@@ -378,7 +371,7 @@ def test_who_gives_back_what_it_cannot_handle_is_not_handed_it_in_a_loop(
     assert rests[-1][1] >= 9
     clock.seconds += 20
     for _ in range(9):
-        queue.release(db, taken(queue, db), delay=0)
+        queue.release(db, take(db, queue), delay=0)
 
 
 def test_a_queue_with_a_result_or_a_callback_that_is_to_come_stays(
@@ -431,13 +424,12 @@ def test_history_tells_every_transition_in_order(
     queue = Queue.create(db, "q", root=space, clock=clock, history_seconds=1000, max_attempts=2)
     message_id = queue.enqueue(db, b"a", delay=5)
     clock.seconds += 6
-    delivery = queue.receive(db, consumer="me")
-    assert delivery is not None
+    delivery = take(db, queue, consumer="me")
     queue.release(db, delivery, error="no", delay=5)
     clock.seconds += 6
-    queue.release(db, taken(queue, db), error="no")
+    queue.release(db, take(db, queue), error="no")
     queue.retry(db)
-    queue.ack(db, taken(queue, db))
+    queue.ack(db, take(db, queue))
     events = queue.history(db)
     assert [(e.transition, e.attempt, e.consumer) for e in events] == [
         ("schedule", 0, ""),
@@ -474,7 +466,7 @@ def test_history_tells_where_messages_stand(
     clock.seconds += 6
     # When all of them are delivered
     for _ in range(4):
-        queue.ack(db, taken(queue, db))
+        queue.ack(db, take(db, queue))
     # Then the places at which they were ready are in the order of delivery; ids alone are not
     events = queue.history(db)
     leased = [event for event in events if event.transition == "lease"]
@@ -546,7 +538,7 @@ def test_an_enqueue_that_makes_no_sense_changes_nothing(
 
 def test_settling_with_what_makes_no_sense_changes_nothing(db: Database, queue: Queue) -> None:
     queue.enqueue(db, b"a")
-    delivery = taken(queue, db)
+    delivery = take(db, queue)
     before = stored(db, queue)
     bad: Any
     for bad in (-1, "soon", float("inf"), True):

@@ -14,10 +14,7 @@ from fdbqueue.cli.messages import listing
 from fdbqueue.errors import InvalidArgument, InvalidPayload, PayloadTooLarge, QueueFull
 from fdbqueue.testing import ManualClock, drain
 from tests.still_clock import StillClock
-
-
-def payloads(db: fdb.Database, queue: Queue) -> list[bytes]:
-    return [message.payload for message in queue.peek(db, 99)]
+from tests.taking import ready, take
 
 
 def drained(db: fdb.Database, queue: Queue) -> list[bytes]:
@@ -75,7 +72,7 @@ def test_another_priority_takes_a_message_behind_the_others_of_its_level(
     assert queue.edit(db, ids[0], priority=9)
     assert queue.edit(db, ids[1], priority=0)
 
-    assert payloads(db, queue) == [b"c", b"a", b"b"]
+    assert ready(db, queue) == [b"c", b"a", b"b"]
     found = queue.get(db, ids[0])
     assert found is not None
     assert (found.message.priority, found.message.id) == (9, ids[0])
@@ -86,11 +83,11 @@ def test_what_is_put_off_returns_to_its_place(db: fdb.Database, queue: Queue) ->
     ids = queue.enqueue_many(db, [b"a", b"b"])
 
     assert queue.edit(db, ids[0], delay=60)
-    assert payloads(db, queue) == [b"b"]
+    assert ready(db, queue) == [b"b"]
     assert queue.admin.verify(db).ok
     assert queue.edit(db, ids[0], delay=0)
 
-    assert payloads(db, queue) == [b"a", b"b"]
+    assert ready(db, queue) == [b"a", b"b"]
     assert queue.admin.verify(db).ok
 
 
@@ -104,7 +101,7 @@ def test_what_is_for_later_gets_another_time_and_priority(db: fdb.Database, queu
     assert found.due_at_ms == round(at.timestamp() * 1000)
     assert queue.admin.counters(db)[0].scheduled == 1
     assert queue.edit(db, message_id, delay=0)
-    assert payloads(db, queue) == [b"x"]
+    assert ready(db, queue) == [b"x"]
     assert queue.admin.verify(db).ok
 
 
@@ -115,7 +112,7 @@ def test_another_priority_does_not_change_the_order_of_a_key(
     assert queue.edit(db, ids[0], priority=9)
     assert queue.edit(db, ids[1], priority=9)
     assert queue.edit(db, ids[2], delay=0)
-    assert payloads(db, queue) == [b"0"]
+    assert ready(db, queue) == [b"0"]
     assert queue.admin.verify(db).ok
     assert drained(db, queue) == [b"0", b"1", b"2"]
 
@@ -140,8 +137,7 @@ def test_what_is_put_off_holds_up_nothing_of_its_key(
 
 def test_what_is_leased_or_gone_stays_as_it_is(db: fdb.Database, queue: Queue) -> None:
     message_id = queue.enqueue(db, b"x")
-    delivery = queue.receive(db)
-    assert delivery is not None
+    delivery = take(db, queue)
 
     assert not queue.edit(db, message_id, priority=9)
     queue.ack(db, delivery)
@@ -162,7 +158,7 @@ def test_a_wrong_change_is_refused(
     message_id = queue.enqueue(db, b"x")
     with pytest.raises(error):
         queue.edit(db, message_id, **change)
-    assert payloads(db, queue) == [b"x"]
+    assert ready(db, queue) == [b"x"]
 
 
 @pytest.mark.parametrize("gone", [[1], [0, 1]])
@@ -249,8 +245,7 @@ def test_a_message_says_something_else_in_its_place(
     waits = [queue.enqueue(db, b"x" * before, key="k") for _ in range(2)][1]
     later = queue.enqueue(db, b"x" * before, delay=60)
     for _ in range(2):
-        delivery = queue.receive(db)
-        assert delivery is not None
+        delivery = take(db, queue)
         if delivery.id == other:
             queue.reject(db, delivery, "malformed")
     order = [each.id for each in queue.peek(db, 99)]
@@ -274,8 +269,7 @@ def test_a_message_says_something_else_in_its_place(
     assert "revise dead" in [each.transition for each in queue.history(db)]
     assert queue.admin.verify(db).deviations == ()
     queue.retry(db, other)
-    again = queue.receive(db)
-    assert again is not None
+    again = take(db, queue)
     assert again.payload == said
     queue.purge(db, match="TRUE", states=["ready", "waiting", "scheduled"])
     queue.ack(db, again)
@@ -313,4 +307,4 @@ def test_a_payload_that_grows_needs_room(db: fdb.Database, space: fdb.Subspace) 
     with pytest.raises(PayloadTooLarge):
         queue.edit(db, second, payload=b"x" * 21)
     assert queue.edit(db, first, payload=b"x" * 10).taken == 1
-    assert payloads(db, queue) == [b"x" * 10]
+    assert ready(db, queue) == [b"x" * 10]

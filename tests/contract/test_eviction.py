@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -27,6 +27,7 @@ from tests.audit import sound
 from tests.consumers import register
 from tests.patience import DEADLINE, eventually
 from tests.schemes import forced
+from tests.taking import payloads
 
 Database = fdb.Database
 
@@ -68,10 +69,6 @@ def received(db: Database, queue: Queue) -> list[Delivery]:
     while more := queue.receive_many(db, 10):
         found += more
     return found
-
-
-def payloads(found: Sequence[Delivery]) -> list[bytes]:
-    return [one.payload for one in found]
 
 
 # -- what returns ------------------------------------------------------------------------------

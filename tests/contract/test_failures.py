@@ -28,6 +28,7 @@ from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from tests.audit import sound
 from tests.patience import eventually
+from tests.taking import take
 
 Database = fdb.Database
 
@@ -42,9 +43,7 @@ def rows(db: Database, queue: Queue) -> int:
 
 
 def taken(db: Database, queue: Queue) -> Delivery:
-    delivery = queue.receive(db, consumer="post")
-    assert delivery is not None
-    return delivery
+    return take(db, queue, consumer="post")
 
 
 def fail(db: Database, queue: Queue, *errors: str) -> str:

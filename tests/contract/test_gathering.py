@@ -18,6 +18,7 @@ from fdbqueue.store.combine import Combiner
 from tests.flaky import CONFLICT, PLANS, FlakyDatabase
 from tests.patience import DEADLINE, eventually
 from tests.schemes import forced
+from tests.taking import payloads
 
 T = TypeVar("T")
 
@@ -30,10 +31,6 @@ def queue(db: fdb.Database, space: fdb.Subspace, request: pytest.FixtureRequest)
 def others(queue: Queue) -> Combiner[Any, Any]:
     """What all threads but the main one share."""
     return queue._accesses._others.combiner
-
-
-def payloads(found: Sequence[Delivery]) -> list[bytes]:
-    return [each.payload for each in found]
 
 
 def in_a_thread(work: Callable[[], T]) -> T:
@@ -175,7 +172,7 @@ def test_an_interrupted_thread_leaves_nothing_behind(
     for thread in together._threads:
         thread.join(DEADLINE)
     assert payloads(together.found[0]) == [b"0"]  # type: ignore[arg-type]
-    assert payloads(queue.peek(db, 2)) == [b"1"]  # type: ignore[arg-type]
+    assert payloads(queue.peek(db, 2)) == [b"1"]
     # And the queue goes on
     assert payloads(queue.receive_many(db, 1)) == [b"1"]
 

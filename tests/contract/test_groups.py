@@ -9,7 +9,7 @@ from zlib import crc32
 
 import pytest
 
-from fdbqueue import Bounds, Message, NewMessage, Queue, Subscription, Then
+from fdbqueue import Bounds, Message, NewMessage, Queue, Then
 from fdbqueue.errors import (
     InvalidArgument,
     InvalidPayload,
@@ -25,6 +25,7 @@ from fdbqueue.values.groups import Group, ThenOn
 from tests.flaky import (
     FlakyDatabase,
 )
+from tests.taking import take
 
 Database = fdb.Database
 Subspace = fdb.Subspace
@@ -69,13 +70,11 @@ def test_the_callback_comes_with_the_last_acknowledgement(
     for left in (3, 2, 1):
         assert (group(db, parts, name).state, group(db, parts, name).left) == ("running", left)
         assert wholes.depth(db).enqueued == 0
-        delivery = parts.receive(db)
-        assert delivery is not None
+        delivery = take(db, parts)
         parts.ack(db, delivery)
     ended = group(db, parts, name)
     assert (ended.state, ended.total, ended.left, ended.done) == ("complete", 3, 0, 3)
-    delivery = wholes.receive(db)
-    assert delivery is not None
+    delivery = take(db, wholes)
     assert delivery.id == ended.callback_id
     assert delivery.message.payload == b"sum"
     assert delivery.message.headers == {"group": name, "group_total": 3, "group_undone": 0}
@@ -85,12 +84,6 @@ def test_the_callback_comes_with_the_last_acknowledgement(
 
 
 Ending = Callable[[Database, Queue, str, ManualClock], object]
-
-
-def taken(db: Database, queue: Queue | Subscription) -> Any:
-    delivery = queue.receive(db)
-    assert delivery is not None
-    return delivery
 
 
 def acknowledged_in_a_batch(db: Database, queue: Queue) -> None:
@@ -110,7 +103,7 @@ def taken_by_a_plan(db: Database, queue: Queue) -> None:
 
 
 def rejected(db: Database, queue: Queue) -> object:
-    return queue.reject(db, taken(db, queue), "bad")
+    return queue.reject(db, take(db, queue), "bad")
 
 
 def redriven(db: Database, queue: Queue, message_id: str) -> object:
@@ -119,7 +112,7 @@ def redriven(db: Database, queue: Queue, message_id: str) -> object:
 
 
 def cancelled(db: Database, queue: Queue, message_id: str) -> Any:
-    delivery = taken(db, queue)
+    delivery = take(db, queue)
     queue.cancel(db, message_id)
     return delivery
 
@@ -144,29 +137,29 @@ def later(db: Database, queue: Queue, clock: ManualClock, seconds: float) -> obj
 
 
 DONE: dict[str, Ending] = {
-    "acknowledged": lambda db, q, _, __: q.ack(db, taken(db, q)),
+    "acknowledged": lambda db, q, _, __: q.ack(db, take(db, q)),
     "acknowledged in a batch": lambda db, q, _, __: acknowledged_in_a_batch(db, q),
     "dequeued": lambda db, q, _, __: fdb.transactional(lambda tr: q.dequeue(tr))(db),
     "at most once": lambda db, q, _, __: q.receive(db, at_most_once=True),
     "many at most once": lambda db, q, _, __: q.receive_many(db, 10, at_most_once=True),
     "though cancelled": lambda db, q, i, _: q.ack(db, cancelled(db, q, i)),
-    "redriven": lambda db, q, i, _: [redriven(db, q, i), q.ack(db, taken(db, q))],
+    "redriven": lambda db, q, i, _: [redriven(db, q, i), q.ack(db, take(db, q))],
     "handled in a transaction": lambda db, q, _, __: drain(db, q, handle),
     "handled in a batch": lambda db, q, _, __: drain(db, q, lambda messages: None, batch=10),
     "matching": lambda db, q, _, __: q.receive(db, match="priority = 4", at_most_once=True),
-    "of a subscription": lambda db, q, _, __: q.ack(db, taken(db, q.subscriptions.open(db, "s"))),
+    "of a subscription": lambda db, q, _, __: q.ack(db, take(db, q.subscriptions.open(db, "s"))),
     "of a plan": lambda db, q, _, __: taken_by_a_plan(db, q),
 }
 DEAD: dict[str, Ending] = {
     "rejected": lambda db, q, _, __: rejected(db, q),
-    "failed": lambda db, q, _, __: q.release(db, taken(db, q), error="no"),
-    "lapsed": lambda db, q, _, clock: [taken(db, q), later(db, q, clock, 100)],
+    "failed": lambda db, q, _, __: q.release(db, take(db, q), error="no"),
+    "lapsed": lambda db, q, _, clock: [take(db, q), later(db, q, clock, 100)],
     "dead twice": lambda db, q, i, _: [redriven(db, q, i), rejected(db, q)],
 }
 FAILED: dict[str, Ending] = {
     "cancelled": lambda db, q, i, _: q.cancel(db, i),
     "cancelled while leased": lambda db, q, i, _: q.release(db, cancelled(db, q, i)),
-    "dropped": lambda db, q, _, __: q.reject(db, taken(db, q), "bad", drop=True),
+    "dropped": lambda db, q, _, __: q.reject(db, take(db, q), "bad", drop=True),
     "purged": lambda db, q, _, __: q.purge(db),
     "removed": lambda db, q, _, __: q.purge(db, match="priority >= 0"),
     "moved away": lambda db, q, _, __: moved_away(db, q),
@@ -187,7 +180,7 @@ def test_what_an_end_of_a_message_means_for_its_group(
             [b"1", NewMessage(b"2", ttl=3600)],
             group=Then(b"all", queue=wholes, on=then_on, name=then_on),
         )
-        parts.ack(db, taken(db, parts))
+        parts.ack(db, take(db, parts))
         (DONE | DEAD | FAILED)[ending](db, parts, message_id, clock)
         found = group(db, parts, then_on)
         if then_on == "settled":
@@ -205,7 +198,7 @@ def test_what_an_end_of_a_message_means_for_its_group(
             assert (found.state, found.left, found.dead) == ("running", 1, 1)
             parts.retry(db)
             assert group(db, parts, then_on).dead == 0
-            parts.ack(db, taken(db, parts))
+            parts.ack(db, take(db, parts))
             assert came(db, wholes) == [b"all"]
         else:
             assert came(db, wholes) == []
@@ -363,8 +356,7 @@ def test_the_callback_may_have_what_other_messages_have(
     drain(db, parts, lambda message: None)
     assert elsewhere.depth(db).scheduled == 1
     clock.seconds += 40
-    delivery = elsewhere.receive(db)
-    assert delivery is not None
+    delivery = take(db, elsewhere)
     assert elsewhere.value(delivery) == {"sum": 1}
     assert delivery.message.headers == {"a": 1, "group": "g", "group_total": 1, "group_undone": 0}
     elsewhere.ack(db, delivery, result=7)
@@ -373,13 +365,13 @@ def test_the_callback_may_have_what_other_messages_have(
     limited = NewMessage("limited", limits={"api": "one"})
     parts.enqueue_many(db, [b"x"], group=Then(limited, queue=elsewhere))
     drain(db, parts, lambda message: None)
-    elsewhere.ack(db, taken(db, elsewhere))
+    elsewhere.ack(db, take(db, elsewhere))
     assert elsewhere.admin.verify(db).ok
     again = parts.enqueue_many(db, [b"x"], group=Then(NewMessage("late", ttl=60), queue=elsewhere))
     drain(db, parts, lambda message: None)
     clock.seconds += 100
     assert group(db, parts, again.group).state == "complete"
-    elsewhere.ack(db, taken(db, elsewhere))
+    elsewhere.ack(db, take(db, elsewhere))
     assert elsewhere.receive(db) is None, "it has expired"
 
 

@@ -22,6 +22,7 @@ from fdbqueue.schema.records import DeadLetter, Delayed
 from fdbqueue.store.binding import fdb
 from fdbqueue.values.options import check_name
 from tests.patience import DEADLINE
+from tests.taking import take
 
 PACKAGE = Path(fdbqueue.__file__).parent
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__"}
@@ -109,8 +110,7 @@ def test_a_derived_value_is_what_it_is_and_not_what_it_shows(
 ) -> None:
     headers: Headers = {kind("text"): kind("a"), "float": Rounded(2.5), "int": Counted(3)}
     queue.enqueue(db, b"x", headers=headers, key=kind("k"), unique=kind("u"))
-    delivery = queue.receive(db)
-    assert delivery is not None
+    delivery = take(db, queue)
     message = delivery.message
     assert message.headers == {"text": "a", "float": 2.5, "int": 3}
     assert (message.key, message.unique) == ("k", "u")

@@ -14,6 +14,7 @@ from fdbqueue.schema.consumers import ConsumerRef
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from tests.schemes import forced
+from tests.taking import take
 
 Database = fdb.Database
 MODES = ("auto", "first", "staged")
@@ -40,8 +41,7 @@ def test_no_more_are_leased_than_allowed(db: Database, space: fdb.Subspace, mode
     assert second is not None
     assert queue.receive(db) is None
     queue.ack(db, first)
-    third = queue.receive(db)
-    assert third is not None
+    third = take(db, queue)
     assert (third.payload, queue.receive(db)) == (b"2", None)
     assert queue.depth(db).leased == 2
 
@@ -50,8 +50,7 @@ def test_what_a_selector_takes_is_in_flight(db: Database, space: fdb.Subspace) -
     queue = make(db, space, 1)
     for _ in range(2):
         queue.enqueue(db, b"", headers={"n": 1})
-    held = queue.receive(db, match="n = 1")
-    assert held is not None
+    held = take(db, queue, match="n = 1")
     assert queue.receive(db, match="n = 1") is None
     queue.ack(db, held)
     assert queue.receive(db, match="n = 1") is not None
@@ -110,8 +109,7 @@ def test_a_plan_takes_as_many_as_are_left(db: Database, space: fdb.Subspace) -> 
 
 def test_an_end_conflicts_with_no_taker(db: Database, space: fdb.Subspace) -> None:
     queue = filled(db, space)
-    held = queue.receive(db)
-    assert held is not None
+    held = take(db, queue)
     taking, ending = db.create_transaction(), db.create_transaction()
     assert queue.receive(taking) is not None
     queue.ack(ending, held)

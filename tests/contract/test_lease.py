@@ -12,6 +12,7 @@ from fdbqueue.testing import ManualClock
 from fdbqueue.values import backoff
 from tests.consumers import woken
 from tests.schemes import forced
+from tests.taking import take
 
 Database = fdb.Database
 Subspace = fdb.Subspace
@@ -23,8 +24,7 @@ def test_an_effect_commits_together_with_its_ack(
     db: Database, queue: Queue, space: Subspace
 ) -> None:
     queue.enqueue(db, b"invoice")
-    delivery = queue.receive(db)
-    assert delivery is not None
+    delivery = take(db, queue)
     effect = space.pack(("effect",))
 
     @fdb.transactional
@@ -63,12 +63,10 @@ def test_a_batch_is_leased_in_order_and_settled_as_one(db: Database, queue: Queu
 @pytest.mark.promise(3)
 def test_a_released_message_returns_to_its_place(db: Database, queue: Queue) -> None:
     queue.enqueue_many(db, [b"a", b"b", b"c"])
-    delivery = queue.receive(db)
-    assert delivery is not None
+    delivery = take(db, queue)
     queue.release(db, delivery)
     assert [m.payload for m in queue.peek(db, 9)] == [b"a", b"b", b"c"]
-    again = queue.receive(db)
-    assert again is not None
+    again = take(db, queue)
     assert (again.id, again.attempt) == (delivery.id, 1), "giving back is no failed attempt"
     with pytest.raises(LeaseLost):
         queue.release(db, delivery)
@@ -78,15 +76,12 @@ def test_a_lapsed_lease_returns_after_a_rest_and_fences_its_holder(
     db: Database, queue: Queue, clock: ManualClock
 ) -> None:
     queue.enqueue_many(db, [b"a", b"b"])
-    lost = queue.receive(db)
-    assert lost is not None
+    lost = take(db, queue)
     clock.seconds += 61
-    following = queue.receive(db)
-    assert following is not None
+    following = take(db, queue)
     assert following.id != lost.id
     clock.seconds += 10
-    again = queue.receive(db)
-    assert again is not None
+    again = take(db, queue)
     assert (again.id, again.attempt, again.message.deaths) == (lost.id, 1, 1)
     for settle in (queue.ack, queue.release, queue.extend):
         with pytest.raises(LeaseLost):
@@ -99,8 +94,7 @@ def test_neither_clock_alone_can_end_a_lease(
     db: Database, queue: Queue, clock: ManualClock
 ) -> None:
     queue.enqueue(db, b"a")
-    delivery = queue.receive(db)
-    assert delivery is not None
+    delivery = take(db, queue)
     clock.wall_only = 3600
     assert queue.receive(db) is None, "the reaper's wall clock is an hour ahead"
     clock.wall_only, clock.seconds = -3600, 3600
@@ -110,8 +104,7 @@ def test_neither_clock_alone_can_end_a_lease(
 
 def test_an_extended_lease_lives_on(db: Database, queue: Queue, clock: ManualClock) -> None:
     queue.enqueue(db, b"a")
-    delivery = queue.receive(db)
-    assert delivery is not None
+    delivery = take(db, queue)
     clock.seconds += 50
     extended = queue.extend(db, delivery)
     assert extended.expires_at_ms >= delivery.expires_at_ms + 49_000
@@ -126,8 +119,7 @@ def test_what_an_extension_leaves_behind_is_removed_when_it_is_due(
     db: Database, queue: Queue, clock: ManualClock, knows: bool
 ) -> None:
     queue.enqueue(db, b"a")
-    delivery = queue.receive(db)
-    assert delivery is not None
+    delivery = take(db, queue)
     clock.seconds += 1
     extended = queue.extend(db, delivery)
 
@@ -151,20 +143,17 @@ def test_what_kills_three_consumers_becomes_a_dead_letter_and_uses_no_attempt(
 ) -> None:
     # Given a message that has failed once, of two attempts
     queue.enqueue(db, b"a")
-    first = queue.receive(db)
-    assert first is not None
+    first = take(db, queue)
     queue.release(db, first, error="broken", delay=0)
     # When two consumers die of it, it rests longer each time
     for rest in (10, 20):
-        delivery = queue.receive(db)
-        assert delivery is not None
+        delivery = take(db, queue)
         assert delivery.attempt == 2
         clock.seconds += 60 + rest - 1
         assert queue.receive(db) is None
         clock.seconds += 2
     # And when a third does, it is dead
-    delivery = queue.receive(db)
-    assert delivery is not None
+    delivery = take(db, queue)
     assert (delivery.attempt, delivery.message.deaths) == (2, 2)
     assert (delivery.message.last_error or "").startswith("killed 2 processes")
     assert queue.count(db, states="leased", match="deaths = 2 AND JMSDeliveryCount = 3").taken == 1
@@ -175,8 +164,7 @@ def test_what_kills_three_consumers_becomes_a_dead_letter_and_uses_no_attempt(
     assert (letter.death.attempts, letter.message.deaths) == (1, 3)
     # When it is redriven, then nothing of that counts
     queue.retry(db)
-    again = queue.receive(db)
-    assert again is not None
+    again = take(db, queue)
     assert (again.attempt, again.message.deaths) == (1, 0)
 
 
@@ -188,12 +176,10 @@ def test_a_single_attempt_is_not_used_up_by_a_death(
     )
     queue.enqueue(db, b"a")
     for deaths in range(12):
-        delivery = queue.receive(db)
-        assert delivery is not None
+        delivery = take(db, queue)
         assert (delivery.attempt, delivery.message.deaths) == (1, deaths)
         clock.seconds += 60 + 601
-    delivery = queue.receive(db)
-    assert delivery is not None
+    delivery = take(db, queue)
     queue.release(db, delivery, error="broken")
     assert [each.death.reason for each in queue.dead.list(db)] == ["broken"]
 
@@ -268,8 +254,7 @@ def test_many_leases_of_a_clock_that_is_ahead_do_not_hold_up_those_that_lapse(
     # When both have lapsed by the version, and one of them by the wall clock too
     clock.seconds += 75
     # Then that one comes back
-    again = queue.receive(db)
-    assert again is not None
+    again = take(db, queue)
     assert (again.payload, again.message.deaths) == (b"ours", 1)
 
 
@@ -364,8 +349,7 @@ def test_by_default_a_failing_message_rests_longer_and_longer_and_is_given_up_af
     queue = Queue.create(db, "q", root=space, clock=clock)
     queue.enqueue(db, b"a")
     for attempt in range(1, 15):
-        delivery = queue.receive(db)
-        assert delivery is not None
+        delivery = take(db, queue)
         assert delivery.attempt == attempt
         queue.release(db, delivery, error="downstream is away")
         clock.seconds += 2.0 ** (attempt - 1) - 1

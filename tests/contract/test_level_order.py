@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -22,8 +22,9 @@ from fdbqueue.schema.codec import pack_index
 from fdbqueue.schema.keys import MAX_SORTED_BYTES, sorted_by, sorted_length, sorted_position
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
-from fdbqueue.values.model import HeaderValue, Message, Position
+from fdbqueue.values.model import HeaderValue, Position
 from tests.audit import sound
+from tests.taking import payloads, ready, take
 
 Database = fdb.Database
 Subspace = fdb.Subspace
@@ -46,20 +47,6 @@ def at(value: HeaderValue, payload: bytes | None = None, **terms: Any) -> NewMes
 
 def price(of: HeaderValue, payload: bytes, **terms: Any) -> NewMessage:
     return NewMessage(payload, headers={"of": of}, **terms)
-
-
-def take(db: Database, queue: Queue) -> Delivery:
-    delivery = queue.receive(db)
-    assert delivery is not None
-    return delivery
-
-
-def payloads(found: Iterable[Message]) -> list[bytes]:
-    return [message.payload for message in found]
-
-
-def ready(db: Database, queue: Queue) -> list[bytes]:
-    return payloads(queue.peek(db, 100))
 
 
 def dequeued(tr: fdb.Transaction, queue: Queue) -> bytes | None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
 import pytest
 
-from fdbqueue import Bounds, Delivery, Message, NewMessage, Queue
+from fdbqueue import Bounds, NewMessage, Queue
 from fdbqueue.errors import (
     InvalidArgument,
     InvalidOptions,
@@ -25,6 +25,7 @@ from fdbqueue.testing import ManualClock
 from fdbqueue.values.limits import LimitSummary
 from tests.audit import sound
 from tests.contract.test_slots import conflicts
+from tests.taking import payloads, take
 
 Database = fdb.Database
 STRIPE = {"api": "stripe"}
@@ -39,10 +40,6 @@ def stripe(db: Database, queues: tuple[Queue, Queue]) -> SharedLimit:
 
 def some(count: int, begin: int = 0, **terms: Any) -> list[NewMessage]:
     return [NewMessage(b"%d" % n, limits=STRIPE, **terms) for n in range(begin, begin + count)]
-
-
-def payloads(found: Sequence[Delivery | Message]) -> list[bytes]:
-    return [each.payload for each in found]
 
 
 def counts(db: Database, limit: SharedLimit) -> tuple[int, int]:
@@ -370,8 +367,7 @@ def test_a_consumer_that_sleeps_gets_what_the_rate_lets_come(
 
     def consume() -> None:
         for _ in range(3):
-            found = two.receive(db, wait=60)
-            assert found is not None
+            found = take(db, two, wait=60)
             two.ack(db, found)
             got.append(found.payload)
 
@@ -398,8 +394,7 @@ def test_producers_of_a_limit_with_a_backlog_conflict_with_nobody(
     one, two = queues
     one.enqueue_many(db, some(5))
     two.enqueue_many(db, some(5))
-    held = one.receive(db)
-    assert held is not None
+    held = take(db, one)
     assert not conflicts(
         db,
         [

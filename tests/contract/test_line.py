@@ -22,6 +22,7 @@ from fdbqueue.testing import ManualClock
 from tests.flaky import CONFLICT, PLANS, FlakyDatabase
 from tests.patience import DEADLINE
 from tests.schemes import forced
+from tests.taking import payloads, take
 
 Database = fdb.Database
 Subspace = fdb.Subspace
@@ -43,10 +44,6 @@ def quiet(db: Database, queue: Queue) -> Callable[[], bool]:
         return not any(db.get_range(kind.start, kind.stop) for kind in kinds)
 
     return no_trace
-
-
-def payloads(deliveries: Sequence[Delivery]) -> list[bytes]:
-    return [delivery.payload for delivery in deliveries]
 
 
 def in_threads(count: int, work: Callable[[int], None]) -> None:
@@ -126,8 +123,7 @@ def test_the_effect_the_ack_and_the_next_request_are_one_commit(
     db: Database, queue: Queue, space: Subspace
 ) -> None:
     queue.enqueue_many(db, [b"a", b"b"])
-    delivery = queue.receive(db)
-    assert delivery is not None
+    delivery = take(db, queue)
 
     @fdb.transactional
     def step(tr: fdb.Transaction) -> Ticket:
@@ -145,8 +141,7 @@ def test_a_lost_lease_acknowledged_with_a_request_asks_for_nothing(
     db: Database, queue: Queue, quiet: Callable[[], bool]
 ) -> None:
     queue.enqueue_many(db, [b"a", b"b"])
-    delivery = queue.receive(db)
-    assert delivery is not None
+    delivery = take(db, queue)
     queue.ack(db, delivery)
     with pytest.raises(LeaseLost):
         queue.receive(db, ack=[delivery])
@@ -288,8 +283,7 @@ def test_what_a_dead_consumer_was_given_comes_back_in_seconds_and_has_lost_no_at
     clock.seconds += 3
     assert payloads(queue.line.collect(db, second)) == [b"b"]
     clock.seconds += 11
-    delivery = queue.receive(db)
-    assert delivery is not None
+    delivery = take(db, queue)
     assert (delivery.payload, delivery.attempt) == (b"a", 1)
     assert queue.dead.list(db) == []
 
@@ -367,8 +361,7 @@ def test_who_dies_within_a_moment_of_asking_has_begun(
     clock.seconds += lasts - 1
     assert queue.receive(db) is None
     clock.seconds += 2
-    again = queue.receive(db)
-    assert again is not None
+    again = take(db, queue)
     assert (again.payload, again.message.deaths) == (b"b", deaths)
 
 
@@ -415,10 +408,8 @@ def away(db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> Deliver
     monkeypatch.setattr(returning_leader, "RETURN_SECONDS", float("inf"))
     monkeypatch.setattr(returning_leader, "SERVE_SECONDS", 0.0)
     queue.enqueue_many(db, [b"%d" % n for n in range(7)])
-    first = queue.receive(db)
-    assert first is not None
-    held = queue.receive(db, ack=[first])
-    assert held is not None
+    first = take(db, queue)
+    held = take(db, queue, ack=[first])
     assert held.payload == b"1"
     return held
 
@@ -429,8 +420,7 @@ def test_a_leader_that_returns_serves_the_line_and_itself_in_one_commit(
 ) -> None:
     waiting = [queue.line.request(db) for _ in range(3)]
     flaky = FlakyDatabase(db, plan)
-    delivery = queue.receive(cast("Database", flaky), ack=[away])
-    assert delivery is not None
+    delivery = take(cast("Database", flaky), queue, ack=[away])
     assert delivery.payload == b"5"
     if all(fault == CONFLICT for fault in plan):
         assert flaky.commits == 1 + len(plan)
@@ -445,8 +435,7 @@ def test_a_leader_that_is_alone_makes_one_commit_for_each_message(
     flaky = FlakyDatabase(db, [])
     held = away
     for n in range(2, 7):
-        found = queue.receive(cast("Database", flaky), ack=[held])
-        assert found is not None
+        found = take(cast("Database", flaky), queue, ack=[held])
         assert found.payload == b"%d" % n
         held = found
     assert flaky.commits == 5
@@ -462,13 +451,11 @@ def test_a_leader_that_has_just_served_the_line_takes_a_message_for_itself_alone
     monkeypatch.setattr(returning_leader, "SERVE_SECONDS", float("inf"))
     waiting = queue.line.request(db)
     flaky = FlakyDatabase(db, [])
-    second = queue.receive(cast("Database", flaky), ack=[away])
-    assert second is not None
+    second = take(cast("Database", flaky), queue, ack=[away])
     assert (second.payload, flaky.commits) == (b"2", 1)
     # And serves it the next time.
     monkeypatch.setattr(returning_leader, "SERVE_SECONDS", 0.0)
-    third = queue.receive(cast("Database", flaky), ack=[second])
-    assert third is not None
+    third = take(cast("Database", flaky), queue, ack=[second])
     assert (third.payload, flaky.commits) == (b"4", 2)
     assert payloads(queue.line.collect(db, waiting)) == [b"3"]
 
@@ -528,8 +515,7 @@ def test_a_leader_that_does_not_return_delays_and_does_not_block(
     assert payloads(queue.line.collect(db, third)) == [b"3"]
     assert payloads(queue.line.collect(db, second)) == [b"2"]
     # And when it returns after all, it joins the line.
-    delivery = queue.receive(db, ack=[away])
-    assert delivery is not None
+    delivery = take(db, queue, ack=[away])
     assert delivery.payload == b"4"
 
 
@@ -544,8 +530,7 @@ def test_a_lead_that_nobody_returns_with_ends(
     clock.seconds += 3
     forced(queue, "auto")
     other = Queue(queue.name, space, clock=clock)
-    delivery = other.receive(db)
-    assert delivery is not None
+    delivery = take(db, other)
     assert delivery.payload == b"2"
     assert quiet()
 
@@ -593,8 +578,7 @@ def test_auto_without_contention_stands_in_no_line(
     forced(queue, "auto")
     queue.enqueue(db, b"a")
     flaky = FlakyDatabase(db, [])
-    delivery = queue.receive(cast("Database", flaky))
-    assert delivery is not None
+    delivery = take(cast("Database", flaky), queue)
     assert flaky.commits == 1
     assert queue.receive(cast("Database", flaky), ack=[delivery]) is None
     assert flaky.commits == 2, "the ack and the empty answer are one commit"

@@ -10,6 +10,7 @@ import pytest
 from fdbqueue import NewMessage, Queue, fdb
 from tests.schemes import forced
 from tests.still_clock import StillClock
+from tests.taking import take
 
 MANY = 250
 """More than one transaction promotes at once."""
@@ -123,6 +124,5 @@ def test_who_receives_goes_on_behind_what_newer_messages_have_replaced(
     assert len(queue.receive_many(db, 200)) == 101
     queue.enqueue(db, b"other", headers={"n": -1}, delay=11)
     clock.seconds += 20
-    received = queue.receive(db)
-    assert received is not None
+    received = take(db, queue)
     assert received.payload == b"other"

@@ -15,6 +15,7 @@ from fdbqueue.subscriptions import acquire, cursors
 from fdbqueue.testing import ManualClock
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
 from tests.patience import DEADLINE, eventually
+from tests.taking import ready, take
 
 Database = fdb.Database
 EUROPE = "region = 'eu'"
@@ -23,10 +24,6 @@ EUROPE = "region = 'eu'"
 def put(db: Database, queue: Queue, *names: str, priority: int = 4) -> None:
     for name in names:
         queue.enqueue(db, name.encode(), headers={"region": name[:2]}, priority=priority)
-
-
-def left(db: Database, queue: Queue) -> list[bytes]:
-    return [message.payload for message in queue.peek(db, 100)]
 
 
 def received(db: Any, queue: Queue) -> bytes | None:
@@ -58,7 +55,7 @@ def test_the_first_match_is_taken_the_urgent_before_the_old(
     put(db, queue, "us1", "eu1", "us2", "eu2")
     put(db, queue, "us3", "eu3", priority=7)
     assert [take(db, queue) for _ in range(4)] == [b"eu3", b"eu1", b"eu2", None]
-    assert left(db, queue) == [b"us3", b"us1", b"us2"]
+    assert ready(db, queue) == [b"us3", b"us1", b"us2"]
     depth = queue.depth(db)
     assert (depth.leased, depth.done) == ((3, 0) if take is received else (0, 3))
     assert queue.admin.verify(db).ok
@@ -74,7 +71,7 @@ def test_a_match_is_taken_once_whatever_befalls_its_commit(
 ) -> None:
     put(db, queue, "us1", "eu1", "eu2")
     assert take(FlakyDatabase(db, plan), queue) == b"eu1"
-    assert left(db, queue) == [b"us1", b"eu2"]
+    assert ready(db, queue) == [b"us1", b"eu2"]
     depth = queue.depth(db)
     assert depth.leased + depth.done == 1
     assert queue.admin.verify(db).ok
@@ -134,13 +131,12 @@ def test_takers_of_what_does_not_match_do_not_disturb(db: Database, queue: Queue
     found = queue.receive(tr, match=EUROPE, at_most_once=True)
     assert found is not None
     # When others take what was skipped, and add behind what was taken
-    held = queue.receive(db)
-    assert held is not None
+    held = take(db, queue)
     queue.ack(db, held)
     put(db, queue, "us4")
     # Then it commits
     tr.commit().wait()
-    assert left(db, queue) == [b"us2", b"us3", b"us4"]
+    assert ready(db, queue) == [b"us2", b"us3", b"us4"]
     assert queue.admin.verify(db).ok
 
 
@@ -213,14 +209,13 @@ def test_a_call_waits_for_a_match_and_others_do_not_end_it(
         put(db, queue, "us-1")
         put(db, queue, "eu-1")
         assert found.result(DEADLINE) == b"eu-1"
-    assert left(db, queue) == [b"us-1"]
+    assert ready(db, queue) == [b"us-1"]
     assert not queue.admin.consumers(db)
 
 
 def test_a_wait_for_a_match_ends_without_one(db: Database, queue: Queue) -> None:
     put(db, queue, "us-1")
-    held = queue.receive(db)
-    assert held is not None
+    held = take(db, queue)
     assert queue.receive(db, match=EUROPE, wait=0.1, ack=held) is None
     assert queue.depth(db).done == 1
     with pytest.raises(LeaseLost):

@@ -16,16 +16,13 @@ from fdbqueue import NewMessage, Queue, State
 from fdbqueue.errors import TakenOver
 from fdbqueue.store.binding import fdb, transactional
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
+from tests.taking import ready
 
 Database = fdb.Database
 Subspace = fdb.Subspace
 
 PLANS = [[CONFLICT], [UNKNOWN_COMMITTED], [UNKNOWN_LOST], [None, UNKNOWN_COMMITTED, CONFLICT]]
 PATH = "/app/queue"
-
-
-def payloads(db: Database, queue: Queue) -> list[bytes]:
-    return [message.payload for message in queue.peek(db, 5_000)]
 
 
 @pytest.fixture
@@ -68,7 +65,7 @@ def test_rows_of_the_queue_recipe_move_once_and_in_order(
     move_recipe.move(flaky, queue, old, move_recipe.plain)
 
     # Then each is there once, in the order in which it was pushed, and nothing is left behind
-    assert payloads(db, queue) == given
+    assert ready(db, queue) == given
     assert pop(db, old) is None
 
 
@@ -78,7 +75,7 @@ def test_large_rows_move_in_several_transactions(db: Database, queue: Queue, old
     counted = FlakyDatabase(db, [])
     move_recipe.move(cast("Database", counted), queue, old, move_recipe.plain)
     assert counted.commits >= 3
-    assert len(payloads(db, queue)) == 25
+    assert len(ready(db, queue)) == 25
 
 
 def test_an_interrupted_move_goes_on_where_it_was(
@@ -95,10 +92,10 @@ def test_an_interrupted_move_goes_on_where_it_was(
 
     with pytest.raises(KeyboardInterrupt):
         move_recipe.move(db, queue, old, stopped)
-    assert payloads(db, queue) == [b"0", b"1"]
+    assert ready(db, queue) == [b"0", b"1"]
 
     move_recipe.move(db, queue, old, move_recipe.plain)
-    assert payloads(db, queue) == [b"0", b"1", b"2", b"3", b"4", b"5"]
+    assert ready(db, queue) == [b"0", b"1", b"2", b"3", b"4", b"5"]
 
 
 def test_a_row_that_is_popped_meanwhile_does_not_move(
@@ -119,7 +116,7 @@ def test_a_row_that_is_popped_meanwhile_does_not_move(
 
     # Then each row went to one of the two
     assert popped == [b"a"]
-    assert payloads(db, queue) == [b"b"]
+    assert ready(db, queue) == [b"b"]
 
 
 def test_a_row_that_is_pushed_meanwhile_does_not_disturb_the_move(
@@ -140,7 +137,7 @@ def test_a_row_that_is_pushed_meanwhile_does_not_disturb_the_move(
     move_recipe.move(meanwhile, queue, old, move_recipe.plain)
 
     # Then each transaction moved a row, and the last found nothing
-    assert payloads(db, queue) == [b"a", b"b"]
+    assert ready(db, queue) == [b"a", b"b"]
     assert moved == [0, 1, 2]
 
 
@@ -150,7 +147,7 @@ def test_the_lowest_priority_of_the_recipe_stays_the_first(
     for value, priority in ((b"c", 3), (b"a", 0), (b"d", 3), (b"z", 40), (b"b", 1), (b"y", 12)):
         push(db, old, value, priority)
     move_recipe.move(db, queue, old, move_recipe.by_priority)
-    assert payloads(db, queue) == [b"a", b"b", b"c", b"d", b"y", b"z"]
+    assert ready(db, queue) == [b"a", b"b", b"c", b"d", b"y", b"z"]
 
 
 def test_items_of_the_staged_layer_move_behind_those_that_were_handed_out(
@@ -162,7 +159,7 @@ def test_items_of_the_staged_layer_move_behind_those_that_were_handed_out(
     push(db, old["item"], fdb.tuple.pack((b"first",)))
     push(db, old["item"], fdb.tuple.pack((b"second",)))
     move_recipe.move_staged(db, queue, old)
-    assert payloads(db, queue) == [b"handed out", b"first", b"second"]
+    assert ready(db, queue) == [b"handed out", b"first", b"second"]
 
 
 class Gone(Exception):
@@ -238,7 +235,7 @@ def test_a_queue_of_curator_is_drained_in_its_order(
     zk.put("queue-", items())
     zk.put("queue-", items(b"d"))
     assert drain_curator.drain(zk, PATH, "queue", db, queue) == []
-    assert payloads(db, queue) == [b"a", b"b", b"c", b"", b"d"]
+    assert ready(db, queue) == [b"a", b"b", b"c", b"", b"d"]
     assert zk.nodes == {}
 
 
@@ -248,7 +245,7 @@ def test_the_lowest_priority_of_curator_stays_the_first(
     for value, number in ((b"c", 3), (b"n", -1), (b"a", 0), (b"d", 3), (b"z", 40), (b"y", 12)):
         zk.put(by_priority(number), items(value))
     drain_curator.drain(zk, PATH, "priority", db, queue)
-    assert payloads(db, queue) == [b"n", b"a", b"c", b"d", b"y", b"z"]
+    assert ready(db, queue) == [b"n", b"a", b"c", b"d", b"y", b"z"]
 
 
 @pytest.mark.parametrize(
@@ -260,7 +257,7 @@ def test_items_that_curator_requeued_are_the_first(
     zk.put(prefix, items(b"later"))
     zk.put("queue-", items(b"requeued"))
     assert drain_curator.drain(zk, PATH, kind, db, queue) == []
-    assert payloads(db, queue) == [b"requeued", b"later"]
+    assert ready(db, queue) == [b"requeued", b"later"]
 
 
 def test_priorities_are_mapped_as_told(db: Database, queue: Queue, zk: ZooKeeper) -> None:
@@ -279,7 +276,7 @@ def test_a_delay_of_curator_is_the_time_of_the_message(
     drain_curator.drain(zk, PATH, "delay", db, queue)
     (later,) = queue.messages(db, state="scheduled")
     assert (later.message.payload, later.due_at_ms) == (b"later", until.timestamp() * 1000)
-    assert payloads(db, queue) == [b"now"]
+    assert ready(db, queue) == [b"now"]
 
 
 def test_ids_of_curator_are_headers_by_which_messages_are_removed(
@@ -297,7 +294,7 @@ def test_a_simple_queue_has_payloads_as_they_are(db: Database, queue: Queue, zk:
     zk.put("qn-", b"a")
     zk.put("qn-", items(b"b"))
     drain_curator.drain(zk, PATH, "simple", db, queue)
-    assert payloads(db, queue) == [b"a", items(b"b")]
+    assert ready(db, queue) == [b"a", items(b"b")]
 
 
 @pytest.mark.parametrize("deletions", range(7))
@@ -326,7 +323,7 @@ def test_whenever_a_drain_is_killed_each_item_comes_once(
     drain_curator.drain(zk, PATH, "queue", db, queue)
 
     # Then each item was enqueued once, in order
-    assert payloads(db, queue) == [*given, b"7"]
+    assert ready(db, queue) == [*given, b"7"]
     assert zk.nodes == {}
 
 
@@ -348,7 +345,7 @@ def test_of_two_drains_at_once_one_goes_on(
     # Then the first finds that the import is elsewhere
     with pytest.raises(TakenOver):
         drain_curator.drain(zk, PATH, "queue", db, queue)
-    assert payloads(db, queue) == [b"a"]
+    assert ready(db, queue) == [b"a"]
 
 
 def test_a_queue_that_was_made_anew_loses_nothing(
@@ -360,7 +357,7 @@ def test_a_queue_that_was_made_anew_loses_nothing(
     zk.sequence = 0
     zk.put("queue-", items(b"b"))
     drain_curator.drain(zk, PATH, "queue", db, queue)
-    assert payloads(db, queue) == [b"a", b"b"]
+    assert ready(db, queue) == [b"a", b"b"]
 
 
 def test_what_cannot_be_read_stays_and_is_told(db: Database, queue: Queue, zk: ZooKeeper) -> None:
@@ -373,7 +370,7 @@ def test_what_cannot_be_read_stays_and_is_told(db: Database, queue: Queue, zk: Z
     foreign = zk.put("lock-", b"")
     zk.put("queue-", good)
     assert drain_curator.drain(zk, PATH, "queue", db, queue) == sorted([*bad, foreign])
-    assert payloads(db, queue) == [b"good"]
+    assert ready(db, queue) == [b"good"]
     assert len(zk.nodes) == 7
 
 

@@ -11,6 +11,7 @@ from tenacity import wait_exponential
 from fdbqueue import KeyLimits, Message, NewMessage, Queue
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
+from tests.taking import take
 
 Database = fdb.Database
 PROPERTIES: dict[str, dict[str, Any]] = {
@@ -47,9 +48,7 @@ class World:
         self.grave = Queue.create(db, "grave", **of)
 
     def taken(self) -> Any:
-        delivery = self.queue.receive(self.db)
-        assert delivery is not None
-        return delivery
+        return take(self.db, self.queue)
 
     def one(self, queue: Queue) -> Message:
         (message,) = queue.peek(self.db, 5)

@@ -13,7 +13,8 @@ from fdbqueue.queue.keys.shared_limits import SharedLimit
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from tests.audit import sound
-from tests.contract.test_limits import counts, damage, left, payloads
+from tests.contract.test_limits import counts, damage, left
+from tests.taking import payloads
 
 Database = fdb.Database
 API, REGION = {"api": "stripe"}, {"region": "eu"}

@@ -26,6 +26,7 @@ from fdbqueue.errors import CorruptData, InvalidArgument, InvalidPayload, Invali
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.values.options import Options
+from tests.taking import take
 
 CALLS: dict[str, Callable[[Queue, Any], object]] = {
     "create": lambda queue, db: Queue.create(db, "other"),
@@ -201,8 +202,7 @@ def test_what_is_shown_is_short_and_names_the_store(db: fdb.Database, space: fdb
     queue = Queue.open(db, "orders", root=space)
     assert repr(created) == repr(queue)
     queue.enqueue(db, b"x" * 1_000)
-    delivery = queue.receive(db)
-    assert delivery is not None
+    delivery = take(db, queue)
     for each in (db, queue, delivery, delivery.message):
         assert len(repr(each)) < 200
     assert str(describe(db)) in repr(queue)

@@ -20,6 +20,7 @@ from fdbqueue.testing import ManualClock, drain
 from fdbqueue.worker import Worker, tracing
 from tests.flaky import CONFLICT, FlakyDatabase
 from tests.patience import DEADLINE
+from tests.taking import take
 
 Database = fdb.Database
 
@@ -51,8 +52,7 @@ def test_a_collector_tells_how_a_queue_stands(
     registry.register(QueueCollector(db, [queue]))
     queue.enqueue(db, b"12345", priority=9)
     queue.enqueue_many(db, [b"1", b"2"])
-    delivery = queue.receive(db)
-    assert delivery is not None
+    delivery = take(db, queue)
     queue.ack(db, delivery)
     queue.receive(db)
     wakeups.register(db, queue._scope(db.create_transaction()), ConsumerRef(b"a consumer"))

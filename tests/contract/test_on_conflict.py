@@ -13,6 +13,7 @@ from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.values.states import State
 from tests.audit import sound
+from tests.taking import take
 
 Database = fdb.Database
 Subspace = fdb.Subspace
@@ -114,8 +115,7 @@ def test_a_leased_message_gives_its_key_up(
     db: Database, queue: Queue, clock: ManualClock, mode: Any, end: str
 ) -> None:
     first = replaced(db, queue, b"old")
-    delivery = queue.receive(db)
-    assert delivery is not None
+    delivery = take(db, queue)
     # When another comes while it is being handled
     second = replaced(db, queue, b"new", on_conflict=mode)
     assert second != first
@@ -142,8 +142,7 @@ def test_a_leased_message_gives_its_key_up(
 def test_a_key_is_taken_over_from_a_message_that_has_moved(db: Database, queue: Queue) -> None:
     first = replaced(db, queue, b"old", priority=1)
     queue.edit(db, first, priority=7)
-    delivery = queue.receive(db)
-    assert delivery is not None
+    delivery = take(db, queue)
     second = replaced(db, queue, b"new")
     assert second != first
     sound(db, queue)
@@ -165,8 +164,7 @@ def test_a_message_of_a_plan_cannot_be_replaced(db: Database, queue: Queue) -> N
 
 def test_taking_a_key_over_against_the_acknowledgement(db: Database, queue: Queue) -> None:
     replaced(db, queue, b"old")
-    delivery = queue.receive(db)
-    assert delivery is not None
+    delivery = take(db, queue)
     tr = db.create_transaction()
     queue.enqueue(tr, b"new", unique="u", on_conflict="replace")
     queue.ack(db, delivery)
@@ -179,8 +177,7 @@ def test_taking_a_key_over_against_the_acknowledgement(db: Database, queue: Queu
 
 def test_attempts_begin_again(db: Database, queue: Queue, clock: ManualClock) -> None:
     first = replaced(db, queue, b"old")
-    delivery = queue.receive(db)
-    assert delivery is not None
+    delivery = take(db, queue)
     queue.release(db, delivery, error="bad")
     state = queue.get(db, first)
     assert state is not None

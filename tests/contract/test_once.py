@@ -24,6 +24,7 @@ from tests.flaky import (
     FlakyDatabase,
 )
 from tests.schemes import forced
+from tests.taking import take
 
 Database = fdb.Database
 Subspace = fdb.Subspace
@@ -45,13 +46,11 @@ def test_every_operation_takes_effect_once(
     message = queue.receive(flaky(db, plan), at_most_once=True)
     assert message is not None
     assert message.id == ids[0]
-    delivery = queue.receive(flaky(db, plan))
-    assert delivery is not None
+    delivery = take(flaky(db, plan), queue)
     assert delivery.id == ids[1]
     delivery = queue.extend(flaky(db, plan), delivery, 60)
     queue.release(flaky(db, plan), delivery)
-    delivery = queue.receive(flaky(db, plan), wait=5)
-    assert delivery is not None
+    delivery = take(flaky(db, plan), queue, wait=5)
     assert delivery.id == ids[1]
     queue.ack(flaky(db, plan), delivery)
     assert queue.depth(db) == Depth(enqueued=3, ready=1, done=2, ready_bytes=1)
@@ -150,8 +149,7 @@ def test_a_lease_is_the_record_of_its_receive(db: Database, queue: Queue) -> Non
     everything = queue._keys.once.before(10**9)
     before = db.get_range(everything.start, everything.stop)
     for plan in ([UNKNOWN_LOST, UNKNOWN_COMMITTED], [CONFLICT, UNKNOWN_LOST, CONFLICT]):
-        delivery = queue.receive(flaky(db, plan))
-        assert delivery is not None
+        delivery = take(flaky(db, plan), queue)
         assert delivery.id == ids.pop(0)
     assert queue.depth(db).leased == 2
     assert len(db.get_range(everything.start, everything.stop)) == len(before)

@@ -11,6 +11,7 @@ from fdbqueue.errors import InvalidArgument
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from tests.consumers import woken
+from tests.taking import take
 
 Database = fdb.Database
 
@@ -19,12 +20,6 @@ pytestmark = pytest.mark.queue(max_attempts=2)
 
 def keyed(key: str | None, *payloads: bytes) -> list[NewMessage]:
     return [NewMessage(payload, key=key) for payload in payloads]
-
-
-def take(db: Database, queue: Queue) -> Delivery:
-    delivery = queue.receive(db)
-    assert delivery is not None
-    return delivery
 
 
 @pytest.mark.parametrize("composed", [False, True], ids=["by itself", "in a transaction"])

@@ -10,6 +10,7 @@ import pytest
 from fdbqueue import KeyLimits, NewMessage, Queue
 from fdbqueue.errors import LeaseLost, OwnWritesUnseen, TransactionShared
 from fdbqueue.store.binding import fdb
+from tests.taking import take
 
 OPTIONS = ["set_snapshot_ryw_disable", "set_read_your_writes_disable"]
 Operation = Callable[[Queue, fdb.Transaction], object]
@@ -42,8 +43,7 @@ def test_a_slot_or_a_lease_is_not_given_up_or_taken_twice_unseen(
 ) -> None:
     queue.set_options(db, keys=KeyLimits(concurrency=1))
     queue.enqueue_many(db, [b"1", b"2"])
-    delivery = queue.receive(db)
-    assert delivery is not None
+    delivery = take(db, queue)
     twice: list[tuple[Callable[[fdb.Transaction], object], Callable[[fdb.Transaction], object]]] = [
         (
             lambda tr: queue.enqueue(tr, b"3", key="a", priority=3),
@@ -92,11 +92,9 @@ def test_what_is_given_back_can_be_taken_again_in_the_same_transaction(
 ) -> None:
     queue.enqueue(db, b"1")
     tr = db.create_transaction()
-    first = queue.receive(tr)
-    assert first is not None
+    first = take(tr, queue)
     queue.release(tr, first)
-    again = queue.receive(tr)
-    assert again is not None
+    again = take(tr, queue)
     assert again.id == first.id
     tr.commit().wait()
 

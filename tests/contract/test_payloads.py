@@ -33,6 +33,7 @@ from fdbqueue.errors import (
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import drain
 from fdbqueue.values import serializers
+from tests.taking import take
 
 Database = fdb.Database
 Subspace = fdb.Subspace
@@ -55,8 +56,7 @@ def test_a_payload_of_any_size_comes_back_and_leaves_nothing(
     queue.enqueue(db, payload)
     assert queue.depth(db).ready_bytes == size
     assert queue.peek(db)[0].payload == payload
-    delivery = queue.receive(db)
-    assert delivery is not None
+    delivery = take(db, queue)
     assert delivery.payload == payload
     queue.ack(db, delivery)
     assert queue.depth(db) == Depth(enqueued=1, done=1)
@@ -74,8 +74,7 @@ def test_a_large_message_is_dequeued_whole(db: Database, queue: Queue) -> None:
 def test_a_large_message_survives_release_and_extension(db: Database, queue: Queue) -> None:
     queue.enqueue(db, LARGE, headers={"a": 1})
     for _ in range(2):
-        delivery = queue.receive(db)
-        assert delivery is not None
+        delivery = take(db, queue)
         delivery = queue.extend(db, delivery, 60)
         queue.release(db, delivery)
     assert queue.peek(db)[0].payload == LARGE
@@ -126,8 +125,7 @@ def test_no_payload_is_larger_than_a_transaction(db: Database, queue: Queue) -> 
     with pytest.raises(PayloadTooLarge, match="at most 9,000,000"):
         queue.enqueue(db, bytes(9_000_001))
     queue.enqueue(db, bytes(9_000_000))
-    delivery = queue.receive(db)
-    assert delivery is not None
+    delivery = take(db, queue)
     assert len(delivery.payload) == 9_000_000
 
 
@@ -196,8 +194,7 @@ def test_json_goes_in_and_comes_out(db: Database, space: Subspace) -> None:
     order = {"item": "größe", "count": [1, 2.5, None, True]}
     queue.enqueue(db, order)
     queue.enqueue_many(db, [NewMessage(5), "text", None])
-    delivery = queue.receive(db)
-    assert delivery is not None
+    delivery = take(db, queue)
     assert queue.value(delivery) == order
     assert delivery.payload == '{"item":"größe","count":[1,2.5,null,true]}'.encode()
     assert delivery.message.content_type == "application/json"

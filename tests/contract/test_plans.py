@@ -28,6 +28,7 @@ from fdbqueue.testing import ManualClock
 from tests.audit import sound
 from tests.flaky import FlakyDatabase
 from tests.progress import Steps
+from tests.taking import ready
 
 Database = fdb.Database
 Subspace = fdb.Subspace
@@ -50,10 +51,6 @@ def payloads(db: Database, run: Planner, since: Mark, until: Mark, parts: int = 
         assert len(rows) == piece.messages
         found += [row.opened.payload for row in rows]
     return found
-
-
-def ready(db: Database, queue: Queue) -> list[bytes]:
-    return [message.payload for message in queue.peek(db, 1_000)]
 
 
 @pytest.fixture

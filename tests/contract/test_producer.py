@@ -38,6 +38,7 @@ from tests.flaky import (
     FlakyDatabase,
 )
 from tests.patience import DEADLINE, eventually
+from tests.taking import ready
 
 Database = fdb.Database
 
@@ -88,10 +89,6 @@ def held(db: Database) -> Iterator[HeldDatabase]:
     held = HeldDatabase(db)
     yield held
     held.open.set()
-
-
-def payloads(db: Database, queue: Queue) -> list[bytes]:
-    return [message.payload for message in queue.browse(db)]
 
 
 def stored(db: Database, queue: Queue) -> dict[str, bytes]:
@@ -149,7 +146,7 @@ def test_what_is_sent_during_a_commit_shares_the_next_one(
     assert stored(db, queue) == dict(
         zip([first.result(), *ids], [b"first", *numbers(100)], strict=True)
     )
-    assert payloads(db, queue) == [b"first", *numbers(100)]
+    assert ready(db, queue) == [b"first", *numbers(100)]
     sound(db, queue)
 
 
@@ -159,7 +156,7 @@ def test_what_one_thread_waits_for_goes_before_what_another_then_sends(
     with queue.producer(db, max_batch=3) as producer:
         for payload in numbers(20):
             in_thread(partial(producer.send, payload)).result(DEADLINE)
-    assert payloads(db, queue) == numbers(20)
+    assert ready(db, queue) == numbers(20)
 
 
 def test_messages_of_all_kinds_are_stored_as_enqueue_stores_them(
@@ -294,7 +291,7 @@ def test_an_outcome_that_nobody_can_tell_is_an_error_and_nothing_is_sent_again(
         assert isinstance(error, OutcomeUnknown | fdb.FDBError)
         cuttable.cut = False
         producer.send(b"third").result(DEADLINE)
-    assert payloads(db, queue) == [b"first", b"third"]
+    assert ready(db, queue) == [b"first", b"third"]
 
 
 def test_messages_that_waited_for_too_long_are_not_tried_any_more(
@@ -386,7 +383,7 @@ def test_what_the_queue_takes_now_is_taken_and_what_it_took_before_fails_alone(
         True,
         False,
     ]
-    assert payloads(db, queue)[1:] == [b"first", *(b"y" * size for size in (5, 6, 7, 8))]
+    assert ready(db, queue)[1:] == [b"first", *(b"y" * size for size in (5, 6, 7, 8))]
     sound(db, queue)
 
 
@@ -431,7 +428,7 @@ def test_a_queue_that_drops_its_oldest_keeps_the_last_of_many(
     with queue.producer(db) as producer:
         futures = [producer.send(payload) for payload in numbers(60)]
     assert len({future.result() for future in futures}) == 60
-    assert payloads(db, queue) == numbers(10, 50)
+    assert ready(db, queue) == numbers(10, 50)
     sound(db, queue)
 
 
@@ -482,7 +479,7 @@ def test_a_sender_waits_while_the_producer_is_full(
         for each in waiting:
             each.result(DEADLINE).result(DEADLINE)
     # First come, first served
-    assert payloads(db, queue) == numbers(8)
+    assert ready(db, queue) == numbers(8)
     assert producer.pending == 0
 
 
@@ -505,7 +502,7 @@ def test_the_bytes_of_a_producer_are_bounded_but_for_a_single_message(
         held.open.set()
         for each in (large, small):
             each.result(DEADLINE).result(DEADLINE)
-    assert [each[:1] for each in payloads(db, queue)] == [b"x", b"0", b"1", b"2", b"3"]
+    assert [each[:1] for each in ready(db, queue)] == [b"x", b"0", b"1", b"2", b"3"]
 
 
 @pytest.mark.parametrize(
@@ -549,7 +546,7 @@ def test_closing_stores_everything_and_then_refuses(
         each.result(DEADLINE)
     producer.close()
     assert [future.result(0) for future in futures] == [*stored(db, queue)]
-    assert payloads(db, queue) == numbers(3)
+    assert ready(db, queue) == numbers(3)
 
 
 def test_closing_within_a_time_fails_what_was_not_begun(
@@ -598,7 +595,7 @@ def test_an_exception_in_the_block_does_not_lose_what_was_sent(db: Database, que
 
     with pytest.raises(ZeroDivisionError):
         fail(queue.producer(db, linger=60))
-    assert payloads(db, queue) == [b"sent"]
+    assert ready(db, queue) == [b"sent"]
 
 
 def test_flushing_waits_for_what_was_sent_before_only(
@@ -617,7 +614,7 @@ def test_flushing_waits_for_what_was_sent_before_only(
         held.open.set()
         flushing.result(DEADLINE)
         assert first.done()
-    assert payloads(db, queue) == [b"first", b"second"]
+    assert ready(db, queue) == [b"first", b"second"]
 
 
 def test_a_message_is_cancelled_until_its_transaction_begins(
@@ -632,7 +629,7 @@ def test_a_message_is_cancelled_until_its_transaction_begins(
         assert futures[1].cancel()
         held.open.set()
     assert results(futures)[1] is CancelledError
-    assert payloads(db, queue) == [b"begun", b"0", b"2", b"3"]
+    assert ready(db, queue) == [b"begun", b"0", b"2", b"3"]
     assert queue.depth(db).enqueued == 4
 
 
@@ -660,7 +657,7 @@ def test_callbacks_can_send_and_never_block_or_stop_the_producer(
         with pytest.raises(ProducerClosed):
             producer.send(b"third")
     assert told == ([ProducerFull, future.result()] if told else [])
-    assert payloads(db, queue) == [b"first", b"second"]
+    assert ready(db, queue) == [b"first", b"second"]
 
 
 def test_a_fork_after_the_client_was_opened_is_a_clear_error(

@@ -7,6 +7,7 @@ from fdbqueue.errors import InvalidArgument, InvalidPayload, TransactionTooLarge
 from fdbqueue.store.binding import fdb
 from fdbqueue.values.model import Position
 from tests.progress import Steps
+from tests.taking import take
 
 Database = fdb.Database
 Subspace = fdb.Subspace
@@ -117,8 +118,7 @@ def test_counters_follow_every_transition(db: Database, queue: Queue) -> None:
     queue.enqueue_many(db, [b"aa", b"bbb", NewMessage(b"c", 9)])
     assert queue.depth(db) == Depth(enqueued=3, ready=3, ready_bytes=6)
     queue.receive(db, at_most_once=True)
-    delivery = queue.receive(db)
-    assert delivery is not None
+    delivery = take(db, queue)
     assert queue.depth(db) == Depth(enqueued=3, ready=1, leased=1, done=1, ready_bytes=3)
     assert queue.admin.counters(db) == {
         0: Depth(enqueued=1, done=1),
@@ -130,8 +130,7 @@ def test_counters_follow_every_transition(db: Database, queue: Queue) -> None:
 
 def test_purging_removes_what_is_ready_and_keeps_count(db: Database, queue: Queue) -> None:
     queue.enqueue_many(db, [b"x"] * 1200)
-    held = queue.receive(db)
-    assert held is not None
+    held = take(db, queue)
     told = Steps()
     assert queue.purge(db, progress=told).taken == 1199
     *several, total = [each.taken for each in told]

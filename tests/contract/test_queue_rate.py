@@ -16,6 +16,7 @@ from fdbqueue.store.clocks import Clock
 from fdbqueue.values.rates import Rate
 from tests.schemes import forced
 from tests.still_clock import StillClock
+from tests.taking import take
 
 Database = fdb.Database
 SYSTEM = Clock()
@@ -42,8 +43,7 @@ def test_messages_are_taken_no_faster(db: Database, space: fdb.Subspace, mode: s
     clock.seconds += 0.4
     assert queue.receive(db) is None
     clock.seconds += 0.1
-    third = queue.receive(db)
-    assert third is not None
+    third = take(db, queue)
     assert (third.payload, queue.receive(db)) == (b"2", None)
     clock.seconds += 20
     assert len(queue.receive_many(db, 10)) == 2
@@ -88,8 +88,7 @@ def test_what_comes_back_counts_again(db: Database, space: fdb.Subspace) -> None
     clock = StillClock()
     queue = make(db, space, clock=clock)
     queue.enqueue(db, b"")
-    held = queue.receive(db)
-    assert held is not None
+    held = take(db, queue)
     queue.release(db, held, delay=0)
     assert queue.receive(db) is None
     clock.seconds += 1
@@ -121,8 +120,7 @@ def test_of_two_takers_at_once_one_tries_again(db: Database, space: fdb.Subspace
 
 def test_enqueues_and_ends_conflict_with_no_taker(db: Database, space: fdb.Subspace) -> None:
     queue = filled(db, space, "1/s, burst 2")
-    held = queue.receive(db)
-    assert held is not None
+    held = take(db, queue)
     taking, ending, adding = (db.create_transaction() for _ in range(3))
     assert queue.receive(taking) is not None
     queue.ack(ending, held)

@@ -19,6 +19,7 @@ from tests.audit import sound
 from tests.contract.test_slots import conflicts
 from tests.patience import DEADLINE
 from tests.still_clock import StillClock
+from tests.taking import take
 
 Database = fdb.Database
 
@@ -202,8 +203,7 @@ def test_producers_of_a_rated_key_with_a_backlog_conflict_with_nobody(
 ) -> None:
     queue.keys["a"].set(db, concurrency=concurrency)
     queue.enqueue_many(db, keyed(5))
-    held = queue.receive(db)
-    assert held is not None
+    held = take(db, queue)
     clock.seconds += 10
     # Neither with a receive that lets the next one come
     producers = [partial(enqueuing, queue, "a") for _ in range(4)]
@@ -282,8 +282,7 @@ def test_a_consumer_that_waits_gets_the_next_message_when_its_time_comes(
     queue.enqueue_many(db, keyed(5))
     got = []
     for _ in range(5):
-        found = queue.receive(db, wait=DEADLINE)
-        assert found is not None
+        found = take(db, queue, wait=DEADLINE)
         got.append(int(found.payload))
         queue.ack(db, found)
     assert got == [0, 1, 2, 3, 4]

@@ -16,6 +16,7 @@ from fdbqueue.store.clocks import Clock
 from fdbqueue.testing import ManualClock
 from tests.consumers import register
 from tests.schemes import forced
+from tests.taking import take
 
 MONTHS = 90 * 24 * 3600
 HOURS = 3 * 3600
@@ -123,8 +124,7 @@ def test_dead_letters_of_another_cluster_are_redriven_and_purged(
 ) -> None:
     for payload in (b"a", b"b"):
         elder.enqueue(db, payload)
-        found = elder.receive(db)
-        assert found is not None
+        found = take(db, elder)
         elder.reject(db, found, "no")
     here = young(space)
     first, second = here.dead.list(db)

@@ -34,6 +34,7 @@ from tests.flaky import (
     FlakyDatabase,
 )
 from tests.patience import DEADLINE, eventually
+from tests.taking import take
 
 Database = fdb.Database
 COUNT = 9
@@ -101,8 +102,7 @@ def test_an_acknowledgement_may_have_a_result(db: Database, sums: Queue[Any]) ->
 
 def test_a_transaction_that_is_given_up_keeps_no_result(db: Database, sums: Queue[Any]) -> None:
     message_id = sums.enqueue(db, 1, keep_result=KEPT)
-    found = sums.receive(db)
-    assert found is not None
+    found = take(db, sums)
     sums.ack(db.create_transaction(), found, result=1)
     with pytest.raises(ResultPending, match="it is leased"):
         sums.result(db, message_id)
@@ -110,11 +110,9 @@ def test_a_transaction_that_is_given_up_keeps_no_result(db: Database, sums: Queu
 
 def test_who_lost_the_lease_gives_no_result(db: Database, sums: Queue[Any]) -> None:
     message_id = sums.enqueue(db, 1, keep_result=KEPT)
-    late = sums.receive(db)
-    assert late is not None
+    late = take(db, sums)
     sums.release(db, late)
-    mine = sums.receive(db)
-    assert mine is not None
+    mine = take(db, sums)
     sums.ack(db, mine, result="mine")
     with pytest.raises(LeaseLost):
         sums.ack(db, late, result="late")
@@ -123,8 +121,7 @@ def test_who_lost_the_lease_gives_no_result(db: Database, sums: Queue[Any]) -> N
 
 def test_a_message_that_asks_for_none_has_no_result(db: Database, sums: Queue[Any]) -> None:
     message_id = sums.enqueue(db, 1)
-    found = sums.receive(db)
-    assert found is not None
+    found = take(db, sums)
     with pytest.raises(NoResult):
         sums.result(db, message_id)
     sums.ack(db, found, result="x" * (MAX_BYTES + 1))
@@ -135,8 +132,7 @@ def test_a_message_that_asks_for_none_has_no_result(db: Database, sums: Queue[An
 def test_a_result_has_at_most_ten_kilobytes(db: Database, sums: Queue[Any]) -> None:
     most, beyond = "x" * (MAX_BYTES - 2), "x" * (MAX_BYTES - 1)
     message_id = sums.enqueue(db, 1, keep_result=KEPT)
-    found = sums.receive(db)
-    assert found is not None
+    found = take(db, sums)
     with pytest.raises(PayloadTooLarge, match="10,001 bytes; at most 10,000"):
         sums.ack(db, found, result=beyond)
     with pytest.raises(InvalidPayload):
@@ -195,13 +191,11 @@ def ends(
         drain(db, sums, lambda message: (_ for _ in ()).throw(Reject("no")), failures=True)
 
     def drop(_: str) -> None:
-        found = sums.receive(db)
-        assert found is not None
+        found = take(db, sums)
         sums.reject(db, found, "no", drop=True)
 
     def cancel_leased(message_id: str) -> None:
-        found = sums.receive(db)
-        assert found is not None
+        found = take(db, sums)
         sums.cancel(db, message_id)
         sums.release(db, found)
 
@@ -260,8 +254,7 @@ def test_a_redriven_message_is_pending_and_then_done(
     db: Database, sums: Queue[Any], clock: ManualClock
 ) -> None:
     message_id = sums.enqueue(db, 1, keep_result=60)
-    found = sums.receive(db)
-    assert found is not None
+    found = take(db, sums)
     sums.reject(db, found, "no")
     with pytest.raises(NoResult):
         sums.result(db, message_id)
@@ -282,8 +275,7 @@ def test_a_dead_letter_in_another_queue_is_dead_here(
     graves: Queue[Any] = Queue.create(db, "graves", root=space)
     sums.set_options(db, dead_letter_queue="graves")
     message_id = sums.enqueue(db, 1, keep_result=KEPT)
-    found = sums.receive(db)
-    assert found is not None
+    found = take(db, sums)
     sums.reject(db, found, "no")
     with pytest.raises(NoResult, match="no"):
         sums.result(db, message_id)

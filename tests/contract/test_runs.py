@@ -16,6 +16,7 @@ from fdbqueue.schema.keys import QueueKeys
 from fdbqueue.store.binding import fdb
 from fdbqueue.values.states import State
 from tests.audit import sound
+from tests.taking import take
 
 CONFLICT = 1020
 COUNT = 12
@@ -57,13 +58,11 @@ def gone(queue: Queue, ids: list[str], how: str, n: int) -> Step:
     """What removes message ``n``."""
 
     def matching(tr: fdb.Transaction) -> None:
-        held = queue.receive(tr, match=f"n = {n}")
-        assert held is not None
+        held = take(tr, queue, match=f"n = {n}")
         queue.ack(tr, held)
 
     def first(tr: fdb.Transaction) -> None:
-        held = queue.receive(tr)
-        assert held is not None
+        held = take(tr, queue)
         queue.ack(tr, held)
 
     ways: dict[str, Step] = {
@@ -78,8 +77,7 @@ def test_a_message_that_returns_makes_nobody_fail_who_takes_others_of_its_row(
     db: fdb.Database, queue: Queue
 ) -> None:
     ids = filled(db, queue)
-    held = queue.receive(db)
-    assert held is not None
+    held = take(db, queue)
     queue.release(db, queue.receive_many(db, 3))
     returns: Step = lambda tr: queue.release(tr, held)  # noqa: E731
     assert not fails(db, returns, gone(queue, ids, "cancel", 9))

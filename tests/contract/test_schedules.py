@@ -22,6 +22,7 @@ from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock, assert_depth
 from fdbqueue.values.schedules import Schedule
 from tests.patience import DEADLINE
+from tests.taking import take
 
 DAY = 86_400
 
@@ -94,8 +95,7 @@ def test_every_tick_enqueues_the_message_that_was_set(
     clock.seconds = 59
     assert queue.receive(db) is None
     clock.seconds = 61
-    found = queue.receive(db)
-    assert found is not None
+    found = take(db, queue)
     message = found.message
     assert (message.payload, message.priority, message.key) == (b"a report", 7, "reports")
     assert {**message.headers, "tick": ""} == {"region": "eu", "schedule": "a", "tick": ""}
@@ -128,8 +128,7 @@ def test_ticks_count_in_a_limit_that_queues_share(
     queue.schedules.run(db, "a")
     assert stripe.state(db).waiting == 2
     for each in (other, queue, queue):
-        held = each.receive(db)
-        assert held is not None
+        held = take(db, each)
         each.ack(db, held)
     assert queue.receive(db) is None
     assert stripe.state(db).out == {}
@@ -190,8 +189,7 @@ def test_a_tick_is_left_out_while_the_message_before_it_is_not_done(
 ) -> None:
     queue.schedules.set(db, "a", every=60, overlap="skip")
     clock.seconds = 60
-    held = queue.receive(db)
-    assert held is not None
+    held = take(db, queue)
 
     def look(state: Callable[[], object] = lambda: None) -> int:
         state()
@@ -202,13 +200,11 @@ def test_a_tick_is_left_out_while_the_message_before_it_is_not_done(
     # Leased, ready and put off, it is there
     assert look() == 0
     assert look(lambda: queue.release(db, held, delay=0)) == 1
-    again = queue.receive(db)
-    assert again is not None
+    again = take(db, queue)
     assert look(lambda: queue.release(db, again, delay=3600)) == 0
     assert known(db, queue).skipped == 3
     clock.seconds += 3600
-    third = queue.receive(db)
-    assert third is not None
+    third = take(db, queue)
     assert third.message.id == held.message.id
     # As a dead letter it is not
     assert look(lambda: queue.reject(db, third, "no")) == 1
@@ -220,8 +216,7 @@ def test_a_tick_is_left_out_while_the_message_before_it_is_not_done(
 def test_a_consumer_that_waits_makes_the_tick_itself(db: fdb.Database, space: fdb.Subspace) -> None:
     queue = Queue.create(db, "orders", root=space)
     queue.schedules.set(db, "a", b"x", every=1)
-    found = queue.receive(db, wait=DEADLINE)
-    assert found is not None
+    found = take(db, queue, wait=DEADLINE)
     assert found.message.payload == b"x"
 
 

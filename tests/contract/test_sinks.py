@@ -29,6 +29,7 @@ from fdbqueue.store.clocks import Clock
 from fdbqueue.testing import ManualClock
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST
 from tests.progress import Steps
+from tests.taking import ready
 
 Database = fdb.Database
 FAULTS = [None, CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST]
@@ -59,10 +60,6 @@ def publish(db: Database, sink: Sink, batch: int, *attempts: StagingAttempt) -> 
     sink.publish(db, batch, attempts, room=0)
 
 
-def payloads(db: Database, queue: Queue) -> list[bytes]:
-    return [message.payload for message in queue.browse(db)]
-
-
 def left_over(db: Database, queue: Queue) -> int:
     """Keys that staging keeps, but for those that say how far the sinks have come."""
     return stored(db, queue) - len(queue.streams.sinks(db))
@@ -89,7 +86,7 @@ def test_rows_are_enqueued_in_the_order_of_attempts_and_rows(
     told = Steps()
     sink.publish(db, 0, [none, first, second], progress=told)
 
-    assert payloads(db, queue) == rows(7) + rows(4, "other")
+    assert ready(db, queue) == rows(7) + rows(4, "other")
     assert told[-1].published == 11
     assert len(told) > 2
     assert sink.state(db).done == 0
@@ -106,7 +103,7 @@ def test_an_attempt_that_does_not_count_leaves_nothing(
     publish(db, sink, 0, wins)
 
     assert loses.rows == 3
-    assert payloads(db, queue) == rows(3)
+    assert ready(db, queue) == rows(3)
     assert left_over(db, queue) == 0
 
 
@@ -125,9 +122,9 @@ def test_a_driver_that_is_killed_is_gone_on_with(
     publish(db, sink, 0, again)
 
     # Then each row was enqueued once, and once it had begun, from the first attempt
-    assert sorted(payloads(db, queue)) == rows(8)
+    assert sorted(ready(db, queue)) == rows(8)
     assert again.rows == 8
-    assert payloads(db, queue) == rows(8)
+    assert ready(db, queue) == rows(8)
     assert left_over(db, queue) == 0
 
 
@@ -156,7 +153,7 @@ def test_a_write_that_is_given_up_leaves_nothing(db: Database, queue: Queue, sin
     sink.discard(db, 1, [begun])
     publish(db, sink, 1)
 
-    assert payloads(db, queue) == rows(2) + rows(3, "x")
+    assert ready(db, queue) == rows(2) + rows(3, "x")
     assert left_over(db, queue) == 0
 
 
@@ -250,7 +247,7 @@ def test_rows_that_are_more_than_a_transaction_takes_come_in_smaller_steps(
 
     publish(db, sink, 0, stager.finish())
 
-    assert payloads(db, queue) == [b"%d" % n for n in range(1_500)]
+    assert ready(db, queue) == [b"%d" % n for n in range(1_500)]
 
 
 def test_transactions_that_take_too_long_become_smaller(
@@ -265,7 +262,7 @@ def test_transactions_that_take_too_long_become_smaller(
     sink.publish(db, 0, [attempt], progress=told)
 
     assert [each.published for each in told[:3]] == [8, 12, 14]
-    assert payloads(db, queue) == rows(20)
+    assert ready(db, queue) == rows(20)
 
 
 # -- blocks -----------------------------------------------------------------------------------
@@ -330,7 +327,7 @@ def test_a_queue_that_rejects_takes_all_of_a_batch_or_nothing(
     assert queue.depth(db).enqueued == 0
     assert left_over(db, queue) == 0
     publish(db, sink, 0, staged(db, sink, 0, rows(10)))
-    assert payloads(db, queue) == rows(10)
+    assert ready(db, queue) == rows(10)
 
 
 def test_a_queue_that_drops_the_oldest_ends_with_the_latest(
@@ -338,7 +335,7 @@ def test_a_queue_that_drops_the_oldest_ends_with_the_latest(
 ) -> None:
     queue.set_options(db, bounds=Bounds(bytes=100, when_full="drop-oldest"))
     publish(db, sink, 0, staged(db, sink, 0, rows(50)))
-    found = payloads(db, queue)
+    found = ready(db, queue)
     assert found == rows(50)[-len(found) :]
     assert sum(map(len, found)) <= 100
 
@@ -366,7 +363,7 @@ def test_what_a_write_without_a_name_left_is_swept(db: Database, queue: Queue, s
         publish(db, old, 0, attempts[0])
     publish(db, fresh, 0, attempts[1])
     publish(db, sink, 0, attempts[2])
-    assert payloads(db, queue) == rows(3) * 2
+    assert ready(db, queue) == rows(3) * 2
 
 
 # -- drivers that die before they decide ------------------------------------------------------
@@ -436,7 +433,7 @@ def test_what_nobody_comes_back_to_is_removed_after_a_week(
     assert kept.rows == 2
     # and what is decided stays, however long ago that was
     begun.finish(db)
-    assert payloads(db, queue) == rows(8)
+    assert ready(db, queue) == rows(8)
     assert left_over(db, queue) == 0
 
 

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Delivery, KeyLimits, Message, NewMessage, Queue, transactional
+from fdbqueue import Delivery, KeyLimits, NewMessage, Queue, transactional
 from fdbqueue.errors import InvalidArgument, InvalidOptions
 from fdbqueue.schema.keys import QueueKeys
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.values.limits import KeyBacklog
 from tests.audit import sound
+from tests.taking import payloads, take
 
 Database = fdb.Database
 
@@ -23,10 +24,6 @@ pytestmark = pytest.mark.queue("jobs", keys=KeyLimits(concurrency=3), max_attemp
 
 def keyed(key: str | None, count: int, begin: int = 0) -> list[NewMessage]:
     return [NewMessage(b"%d" % n, key=key) for n in range(begin, begin + count)]
-
-
-def payloads(found: Sequence[Delivery | Message]) -> list[bytes]:
-    return [each.payload for each in found]
 
 
 def counts(db: Database, queue: Queue, key: str = "a") -> tuple[int, int]:
@@ -137,8 +134,7 @@ def test_producers_of_a_key_with_a_backlog_conflict_with_nobody(
     # Given a key with a backlog, of which a message is leased
     queue.keys["a"].set(db, concurrency=slots)
     queue.enqueue_many(db, keyed("a", slots + 5))
-    held = queue.receive(db)
-    assert held is not None
+    held = take(db, queue)
     queue.enqueue_many(db, keyed(None, 5))
     # When many enqueue to it while others take, acknowledge and enqueue to other keys
     assert not conflicts(
@@ -283,8 +279,7 @@ def test_keys_take_turns_by_weight(db: Database, queue: Queue, concurrency: int 
     for _ in range(4):
         got = []
         for _ in range(8):
-            delivery = queue.receive(db)
-            assert delivery is not None
+            delivery = take(db, queue)
             got.append(delivery.message.key)
             queue.ack(db, delivery)
         shares.append((got.count("b"), got.count("a")))
@@ -303,8 +298,7 @@ def test_keys_take_turns_by_weight(db: Database, queue: Queue, concurrency: int 
     queue.keys["b"].reset(db)
     queue.set_options(db, keys=KeyLimits(weight=1))
     assert [each.key for each in queue.peek(db, 20)] == ready
-    found = queue.receive(db)
-    assert found is not None
+    found = take(db, queue)
     assert len(queue.peek(db, 20)) == len(ready) - 1
     queue.ack(db, found)
     sound(db, queue)
@@ -343,8 +337,7 @@ def test_takers_of_a_key_with_a_window_do_not_disturb_its_producers(
 ) -> None:
     queue.set_options(db, keys=KeyLimits(concurrency=concurrency, window=2))
     queue.enqueue_many(db, keyed("a", 8))
-    held = queue.receive(db)
-    assert held is not None
+    held = take(db, queue)
     assert not conflicts(
         db,
         [

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from fdbqueue import Delivery, KeyLimits, NewMessage, Queue
+from fdbqueue import KeyLimits, NewMessage, Queue
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
+from tests.taking import take
 
 Database = fdb.Database
 COUNTED = ("ready", "waiting", "retrying", "scheduled")
@@ -23,16 +24,10 @@ def counts(db: Database, queue: Queue) -> tuple[int, ...]:
     return tuple(getattr(depth, state) for state in COUNTED)
 
 
-def taken(db: Database, queue: Queue) -> Delivery:
-    found = queue.receive(db)
-    assert found is not None
-    return found
-
-
 def test_what_waits_for_a_key_is_waiting_until_it_gets_the_slot(db: Database, queue: Queue) -> None:
     queue.enqueue_many(db, [NewMessage(b"", key="k", priority=n) for n in (3, 9, 1)])
     assert counts(db, queue) == (1, 2, 0, 0)
-    held = taken(db, queue)
+    held = take(db, queue)
     assert counts(db, queue) == (0, 2, 0, 0)
     queue.ack(db, held)
     assert counts(db, queue) == (1, 1, 0, 0)
@@ -48,7 +43,7 @@ def test_what_waits_for_a_limit_is_counted_in_its_own_queue(
     one.enqueue(db, b"", limits=STRIPE)
     two.enqueue_many(db, [NewMessage(b"", key="k", limits=STRIPE) for _ in range(3)])
     assert (counts(db, one), counts(db, two)) == ((1, 0, 0, 0), (0, 3, 0, 0))
-    one.ack(db, taken(db, one))
+    one.ack(db, take(db, one))
     assert (counts(db, one), counts(db, two)) == ((0, 0, 0, 0), (1, 2, 0, 0))
 
 
@@ -56,8 +51,8 @@ def test_one_that_has_failed_is_retrying_and_no_other(
     db: Database, queue: Queue, clock: ManualClock
 ) -> None:
     failed, _, again = queue.enqueue_many(db, [b"failed", b"later", b"again"])
-    queue.release(db, taken(db, queue), error="no", delay=5)
-    queue.release(db, taken(db, queue), delay=5)
+    queue.release(db, take(db, queue), error="no", delay=5)
+    queue.release(db, take(db, queue), delay=5)
     queue.edit(db, again, delay=60)
     queue.enqueue(db, b"scheduled", delay=60)
     assert counts(db, queue) == (0, 0, 1, 3)
@@ -68,13 +63,13 @@ def test_one_that_has_failed_is_retrying_and_no_other(
     # Retried are those that fail, and not what was scheduled
     assert queue.retry(db, states="retrying").taken == 1
     assert counts(db, queue) == (1, 0, 0, 3)
-    assert taken(db, queue).id == failed
+    assert take(db, queue).id == failed
 
 
 def test_one_of_few_is_found_behind_many_others(db: Database, queue: Queue) -> None:
     queue.enqueue_many(db, [NewMessage(b"", delay=60) for _ in range(1_500)])
     failed = queue.enqueue(db, b"failed")
-    queue.release(db, taken(db, queue), error="no", delay=3600)
+    queue.release(db, take(db, queue), error="no", delay=3600)
     assert [each.id for each in queue.messages(db, "retrying")] == [failed]
     assert queue.depth(db).retrying == 1
     with_transaction = db.create_transaction()
@@ -83,6 +78,6 @@ def test_one_of_few_is_found_behind_many_others(db: Database, queue: Queue) -> N
 
 def test_a_newer_one_in_its_place_has_not_failed(db: Database, queue: Queue) -> None:
     queue.enqueue(db, b"old", unique="u")
-    queue.release(db, taken(db, queue), error="no", delay=60)
+    queue.release(db, take(db, queue), error="no", delay=60)
     queue.enqueue(db, b"new", unique="u", on_conflict="replace", delay=90)
     assert sum(counts(db, queue)) == 1

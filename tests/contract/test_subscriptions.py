@@ -29,6 +29,7 @@ from fdbqueue.testing import ManualClock
 from fdbqueue.worker.consumer import SubscriptionConsumer
 from tests.flaky import UNKNOWN_COMMITTED, FlakyDatabase
 from tests.patience import DEADLINE, eventually
+from tests.taking import take
 
 Database = fdb.Database
 Subspace = fdb.Subspace
@@ -152,8 +153,7 @@ def test_a_message_that_matches_only_after_a_failed_attempt_is_found(
     put(db, queue, "a1", "a2")
     again = queue.subscriptions.open(db, "again", selector="attempts > 0")
     assert taken(db, again) == []
-    first = queue.receive(db)
-    assert first is not None
+    first = take(db, queue)
     queue.release(db, first, error="no")
     clock.seconds += 61
     assert taken(db, again) == ["a1"]
@@ -176,8 +176,7 @@ def test_a_dead_letter_that_is_redriven_is_found(db: Database, queue: Queue) -> 
     put(db, queue, "eu1", "us1")
     europe = queue.subscriptions.open(db, "europe", selector="region = 'eu'")
     browser = queue.subscriptions.open(db, "audit", mode="browse")
-    delivery = europe.receive(db)
-    assert delivery is not None
+    delivery = take(db, europe)
     queue.reject(db, delivery, "no stock")
     assert (taken(db, europe), seen(db, browser)) == ([], ["us1"])
     assert queue.retry(db).taken == 1
@@ -372,8 +371,7 @@ def test_a_queue_that_deletes_itself_goes_with_its_last_subscription(
     queue.enqueue(db, b"a")
     first.remove(db)
     assert list_queues(db, root=space) == ["passing"], "there is another subscription"
-    delivery = last.receive(db)
-    assert delivery is not None
+    delivery = take(db, last)
     queue.ack(db, delivery)
     assert last.receive(flaky(db, [UNKNOWN_COMMITTED])) is None
     assert list_queues(db, root=space) == []

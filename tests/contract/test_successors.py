@@ -41,6 +41,7 @@ from tests.flaky import (
     FlakyDatabase,
 )
 from tests.patience import DEADLINE, eventually
+from tests.taking import ready
 
 Database = fdb.Database
 COUNT = 12
@@ -60,10 +61,6 @@ def parcels(db: Database, space: fdb.Subspace, clock: ManualClock) -> Queue:
 
 def payloads(count: int) -> list[bytes]:
     return [b"%d" % n for n in range(count)]
-
-
-def ready(db: Database, queue: Queue) -> list[bytes]:
-    return [each.payload for each in queue.peek(db, 1_000)]
 
 
 def plain(queue: Queue) -> Callable[[Message], None]:

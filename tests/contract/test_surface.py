@@ -14,6 +14,7 @@ from fdbqueue import Delivery, Depth, NewMessage, Queue, Retry, Run, Snooze, Tak
 from fdbqueue.errors import InvalidArgument, InvalidInput, InvalidOptions
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
+from tests.taking import take
 
 Database = fdb.Database
 Subspace = fdb.Subspace
@@ -25,9 +26,7 @@ MINUTE = timedelta(minutes=1)
 
 def one(db: Database, queue: Queue) -> Delivery:
     queue.enqueue(db, b"a")
-    delivery = queue.receive(db)
-    assert delivery is not None
-    return delivery
+    return take(db, queue)
 
 
 # -- durations --------------------------------------------------------------------------------
@@ -49,16 +48,14 @@ def living(db: Database, queue: Queue, minute: Any) -> float:
 
 def leased(db: Database, queue: Queue, minute: Any) -> float:
     queue.enqueue(db, b"a")
-    delivery = queue.receive(db, lease=minute)
-    assert delivery is not None
+    delivery = take(db, queue, lease=minute)
     return delivery.expires_at_ms / 1000
 
 
 def subscribed(db: Database, queue: Queue, minute: Any) -> float:
     subscription = queue.subscriptions.open(db, "all", selector="TRUE")
     queue.enqueue(db, b"a")
-    delivery = subscription.receive(db, lease=minute)
-    assert delivery is not None
+    delivery = take(db, subscription, lease=minute)
     return delivery.expires_at_ms / 1000
 
 

@@ -32,6 +32,7 @@ from fdbqueue.testing import (
     fdbqueue_queue,
     fdbqueue_root,
 )
+from tests.taking import take
 
 pytest_plugins = ["pytester"]
 # As the plugins ``fdbqueue.testing`` and ``fdbqueue.aio.testing``, which are imported already.
@@ -273,11 +274,9 @@ def test_time_moves_for_queues_that_the_code_under_test_opens(
     queue = Queue.open(fdbqueue_db, "orders", root=fdbqueue_root)
     queue.enqueue(fdbqueue_db, b"a")
     queue.enqueue(fdbqueue_db, b"b", ttl=3600)
-    taken = queue.receive(fdbqueue_db)
-    assert taken is not None
+    taken = take(fdbqueue_db, queue)
     fdbqueue_clock.seconds += 30 + 10
-    again = queue.receive(fdbqueue_db)
-    assert again is not None
+    again = take(fdbqueue_db, queue)
     assert again.message.id == taken.message.id
     fdbqueue_clock.seconds += 3600
     assert [m.payload for m in drain(fdbqueue_db, queue, print, transactional=False)] == [b"a"]

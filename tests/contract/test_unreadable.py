@@ -20,6 +20,7 @@ from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.values.model import Position
 from tests.schemes import forced
+from tests.taking import take
 
 pytestmark = pytest.mark.queue()
 
@@ -62,8 +63,7 @@ def test_a_message_that_cannot_be_read_is_skipped_to_the_dead_letters(
     assert [each.id for each in queue.messages(db)] == [bad, good]
     assert not queue.edit(db, bad, priority=9)
     # And the next who receives gets the one behind it
-    found = queue.receive(db)
-    assert found is not None
+    found = take(db, queue)
     assert found.payload == b"good"
     queue.ack(db, found)
     assert queue.receive(db) is None
@@ -102,8 +102,7 @@ def test_more_of_them_than_one_look_takes_stop_nobody(db: fdb.Database, queue: Q
             tr[kv.key] = OTHER
 
     queue._run(db, ruin)
-    found = queue.receive(db)
-    assert found is not None
+    found = take(db, queue)
     assert found.payload == b"good"
     assert queue.depth(db).dead == 1_500
 
@@ -146,8 +145,7 @@ def test_a_delayed_message_that_cannot_be_read_stops_nobody(
     spoil(db, queue, QueueKeys.delayed, stored)
     clock.seconds += 11
 
-    found = queue.receive(db)
-    assert found is not None
+    found = take(db, queue)
     assert found.payload == b"good"
     assert [letter.message.content_type for letter in queue.dead.list(db)] == [UNREADABLE]
 
@@ -161,8 +159,7 @@ def test_a_message_that_waits_for_its_key_and_cannot_be_read_stops_nobody(
     queue.enqueue_many(db, [NewMessage(b"held", key="k"), NewMessage(b"bad", key="k")])
     if not last:
         queue.enqueue(db, b"good", key="k")
-    held = queue.receive(db)
-    assert held is not None
+    held = take(db, queue)
     spoil(db, queue, QueueKeys.waiting, stored)
     assert UNREADABLE in {each.message.content_type for each in queue.messages(db, "waiting")}
     # When that ends, those behind it come
@@ -197,8 +194,7 @@ def test_a_dead_letter_that_cannot_be_read_is_shown_and_purged(
     db: fdb.Database, queue: Queue, stored: bytes
 ) -> None:
     queue.enqueue(db, b"bad")
-    found = queue.receive(db)
-    assert found is not None
+    found = take(db, queue)
     queue.reject(db, found, reason="no")
     spoil(db, queue, QueueKeys.dead, stored)
     (letter,) = queue.dead.list(db)
@@ -217,8 +213,7 @@ def test_a_lease_that_cannot_be_read_stops_nobody(
     spoil(db, queue, QueueKeys.lease, stored)
     clock.seconds += 6
 
-    found = queue.receive(db)
-    assert found is not None
+    found = take(db, queue)
     assert found.payload == b"good"
     assert [lease.delivery.id for lease in queue.admin.leases(db)] == [found.id]
     assert "unreadable" in {deviation.kind for deviation in queue.admin.verify(db).deviations}
@@ -259,8 +254,7 @@ def test_a_side_record_that_cannot_be_read_is_named_and_ends_no_verification(
     assert not queue.admin.verify(db).ok
     queue.admin.repair(db)
     # And messages come and go
-    found = queue.receive(db)
-    assert found is not None
+    found = take(db, queue)
     queue.ack(db, found)
     assert queue.receive(db) is not None
     assert queue.purge(db).taken == 1
@@ -271,8 +265,7 @@ def test_a_slot_that_cannot_be_read_stops_no_end_and_no_purge(
     db: fdb.Database, queue: Queue, stored: bytes
 ) -> None:
     queue.enqueue_many(db, [NewMessage(b"%d" % n, key="k") for n in range(2)])
-    found = queue.receive(db)
-    assert found is not None
+    found = take(db, queue)
     spoil(db, queue, QueueKeys.slot, stored)
     queue.ack(db, found)
     assert queue.purge(db).taken == 1
@@ -333,8 +326,7 @@ def test_a_place_at_a_limit_that_cannot_be_read_is_corrected_from_its_queue(
     queue.admin.repair(db)
     assert queue.admin.verify(db).ok
     for n in range(2):
-        found = queue.receive(db)
-        assert found is not None
+        found = take(db, queue)
         assert found.payload == b"%d" % n
         queue.ack(db, found)
 

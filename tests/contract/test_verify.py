@@ -24,6 +24,7 @@ from fdbqueue.store.binding import fdb
 from fdbqueue.store.clocks import Moment
 from fdbqueue.values.limits import Allowed
 from fdbqueue.values.model import Depth, Position
+from tests.taking import take
 from tests.unit.test_format import QUEUE, VECTORS
 
 Database = fdb.Database
@@ -238,8 +239,7 @@ def astray_pointer(db: Database, queue: Queue, keys: QueueKeys) -> None:
 
 def wrong_pointer(db: Database, queue: Queue, keys: QueueKeys) -> None:
     queue.enqueue(db, b"dies", priority=7)
-    delivery = queue.receive(db)
-    assert delivery is not None
+    delivery = take(db, queue)
     queue.reject(db, delivery, "no")
     db[keys.moved(delivery.id)] = lookup.pointer(keys, Position(2, 1, bytes(8)))
 

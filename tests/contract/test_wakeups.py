@@ -17,6 +17,7 @@ from fdbqueue.schema.keys import QueueKeys, RootKeys
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from tests.patience import DEADLINE
+from tests.taking import take
 
 Database = fdb.Database
 
@@ -289,8 +290,7 @@ def test_no_sleeper_is_woken_for_what_its_selector_does_not_match(
     settle(db, sleepers)
     queue.enqueue(db, b"", headers={"region": "us"})
     queue.enqueue_many(db, [b""] * 20)
-    held = queue.receive(db)
-    assert held is not None
+    held = take(db, queue)
     queue.release(db, held)
     assert not any(one.awake for one in sleepers)
 

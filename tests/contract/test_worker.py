@@ -21,6 +21,7 @@ from fdbqueue.worker import Reject, Retry, Worker
 from fdbqueue.worker.consumer import QueueConsumer, SubscriptionConsumer
 from tests.flaky import UNKNOWN_COMMITTED, CuttableDatabase, FlakyDatabase
 from tests.patience import DEADLINE, eventually
+from tests.taking import take
 
 Database = fdb.Database
 
@@ -254,8 +255,7 @@ def test_an_effect_whose_lease_is_lost_is_not_committed(
     with Worker(db, 1).add(queue, handle):
         assert entered.wait(DEADLINE)
         clock.seconds += 71
-        thief = queue.receive(db)
-        assert thief is not None
+        thief = take(db, queue)
         assert thief.message.deaths == 1
         stolen.set()
         queue.release(db, thief)
@@ -345,8 +345,7 @@ def test_the_second_stop_gives_back_what_is_in_hand_at_once(
     worker.stop()
     running.join(DEADLINE)
     assert not running.is_alive()
-    again = queue.receive(db)
-    assert again is not None
+    again = take(db, queue)
     assert again.attempt == 1, "no attempt has failed"
     queue.ack(db, again)
 

@@ -28,6 +28,7 @@ from tests.flaky import (
 )
 from tests.patience import DEADLINE, eventually
 from tests.schemes import forced
+from tests.taking import take
 
 Database = fdb.Database
 
@@ -127,8 +128,7 @@ def test_what_was_taken_ahead_goes_to_others_when_handlers_become_slow(
             eventually(lambda: queue.depth(db).leased > 4)
             # Then it gives back what it cannot begin soon, with all attempts
             eventually(lambda: queue.depth(db).leased <= 4)
-            free = queue.receive(db)
-            assert free is not None
+            free = take(db, queue)
             assert (free.payload, free.message.attempts) == (b"slow", 0)
             queue.release(db, free)
             gate.set()

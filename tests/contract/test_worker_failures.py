@@ -38,6 +38,7 @@ from fdbqueue.worker import shared_state
 from fdbqueue.worker.consumer import QueueConsumer
 from tests.patience import DEADLINE, eventually
 from tests.schemes import forced
+from tests.taking import take
 
 Database = fdb.Database
 
@@ -209,8 +210,7 @@ def test_what_waits_too_long_for_a_handler_goes_to_who_is_free(
             assert entered.wait(DEADLINE)
             # Then the other one comes back, with all its attempts
             eventually(lambda: queue.depth(db).ready == 1)
-            free = queue.receive(db)
-            assert free is not None
+            free = take(db, queue)
             assert (free.payload, free.message.attempts) == (b"2", 0)
             queue.ack(db, free)
             gate.set()

@@ -16,6 +16,7 @@ from fdbqueue.testing import ManualClock
 from fdbqueue.worker import Worker
 from tests.docs.promql import Scrape, firing, rules
 from tests.patience import eventually
+from tests.taking import take
 
 WORKED = {"FdbqueueFailing", "FdbqueueHandlerFails", "FdbqueueLeasesLost"}
 """Those for which a worker runs, so that the clock is the real one."""
@@ -108,8 +109,7 @@ def unread(site: Site) -> None:
 def dead(site: Site) -> None:
     site.queue.enqueue(site.db, b"x")
     site.minutes(5)
-    delivery = site.queue.receive(site.db)
-    assert delivery is not None
+    delivery = take(site.db, site.queue)
     site.queue.reject(site.db, delivery, "no stock")
     site.minutes(5)
 

@@ -17,6 +17,7 @@ from fdbqueue import NewMessage, Queue, fdb
 from fdbqueue.errors import InvalidInput, JobFailed, QueueNotFound
 from fdbqueue.spark import Step, drain
 from tests.acceptance.running import FDBQ
+from tests.taking import take
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,8 +53,7 @@ def test_a_drain_takes_what_waits_under_ordering_keys_and_says_what_it_left(
     queue.set_options(db, lease=3600)
     keyed = [NewMessage(b"%d" % n, key="klm"[n % 3]) for n in range(30)]
     queue.enqueue_many(db, [NewMessage(b"held", key="h"), NewMessage(b"waits", key="h")])
-    held = queue.receive(db)
-    assert held is not None
+    take(db, queue)
     queue.enqueue_many(db, [*keyed, NewMessage(b"later", delay=3600)])
 
     done = drain(db, queue, tmp_path / "out", max_messages=8, spark=spark)

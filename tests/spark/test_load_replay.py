@@ -11,6 +11,7 @@ import pytest
 from fdbqueue import Bounds, Queue, fdb
 from fdbqueue.errors import InvalidInput, QueueNotFound, SinkUnfinished
 from fdbqueue.spark import Step, load, replay
+from tests.taking import take
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -194,8 +195,7 @@ def dead(db: fdb.Database, queue: Queue) -> list[str]:
     for n in range(5):
         payload = json.dumps({"delay": n}).encode() if n < 4 else b"\xff"
         ids.append(queue.enqueue(db, payload, headers={"n": n}))
-        delivery = queue.receive(db)
-        assert delivery is not None
+        delivery = take(db, queue)
         queue.reject(db, delivery, reason="late" if n > 1 else "lost")
     return ids
 

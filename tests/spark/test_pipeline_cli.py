@@ -13,6 +13,7 @@ import pytest
 import fdbqueue
 from fdbqueue import Queue, fdb
 from fdbqueue.cli.main import run
+from tests.taking import take
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -76,8 +77,7 @@ def test_dead_letters_are_replayed(
     queue = Queue(name)
     for n in range(3):
         queue.enqueue(here, b"%d" % n)
-        delivery = queue.receive(here)
-        assert delivery is not None
+        delivery = take(here, queue)
         queue.reject(here, delivery, reason="late")
 
     replay = ["message", "retry", name, "--where", "payload > '0'"]

@@ -14,6 +14,7 @@ from fdbqueue.spark.source import batch_read
 from fdbqueue.spark.source.columns import TABLES
 from fdbqueue.testing import ManualClock
 from fdbqueue.values.model import HeaderValue
+from tests.taking import take
 
 from .columns import read, schema
 
@@ -106,8 +107,7 @@ def test_messages_that_share_a_limit_name_it(
     shown = [("api", "stripe")]
     assert {row["payload"]: row["limits"] for row in read(source)} == {b"0": shown, b"2": None}
     assert {row["payload"]: row["limits"] for row in read(source, "waiting")} == {b"1": shown}
-    held = queue.receive(db)
-    assert held is not None
+    held = take(db, queue)
     assert [row["limits"] for row in read(source, "leased")] == [shown]
     queue.reject(db, held, "bad")
     assert [row["limits"] for row in read(source, "dead")] == [shown]
@@ -131,8 +131,7 @@ def test_a_message_that_rests_between_attempts_is_retrying_under_its_own_id(
     db: fdb.Database, queue: Queue, source: dict[str, str]
 ) -> None:
     message_id = queue.enqueue(db, b"")
-    delivery = queue.receive(db)
-    assert delivery is not None
+    delivery = take(db, queue)
     queue.release(db, delivery, delay=60, error="no stock")
     assert [row["id"] for row in read(source, "retrying")] == [message_id]
     assert read(source, "scheduled") == []
@@ -142,8 +141,7 @@ def test_leases_show_who_has_them_and_until_when(
     db: fdb.Database, queue: Queue, source: dict[str, str]
 ) -> None:
     queue.enqueue(db, b"paid")
-    delivery = queue.receive(db, lease=60)
-    assert delivery is not None
+    delivery = take(db, queue, lease=60)
     (row,) = read(source, "leased")
     (lease,) = queue.admin.leases(db)
     assert (row["id"], row["payload"], row["consumer"]) == (delivery.id, b"paid", lease.consumer)
@@ -154,8 +152,7 @@ def test_dead_letters_show_why_and_since_when(
     db: fdb.Database, queue: Queue, source: dict[str, str]
 ) -> None:
     queue.enqueue(db, b"unpaid", headers={"n": 1})
-    delivery = queue.receive(db)
-    assert delivery is not None
+    delivery = take(db, queue)
     queue.reject(db, delivery, "no money")
     (row,) = read(source, "dead")
     (letter,) = queue.dead.list(db)

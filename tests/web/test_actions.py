@@ -17,6 +17,7 @@ from fdbqueue.schema.records import AuditLine
 from fdbqueue.web import Role, User, Users, application
 from tests import consumers
 from tests.patience import eventually
+from tests.taking import take
 
 OTTO, VERA = "Bearer of-otto-the-operator", "Bearer of-vera-the-viewer"
 
@@ -67,8 +68,7 @@ def outcome(pages: TestClient, place: str) -> str:
 def bury(db: fdb.Database, queue: Queue[bytes], *reasons: str) -> None:
     for n, reason in enumerate(reasons):
         queue.enqueue(db, b"x", headers={"n": n})
-        delivery = queue.receive(db)
-        assert delivery is not None
+        delivery = take(db, queue)
         queue.reject(db, delivery, reason)
 
 
@@ -184,8 +184,7 @@ def test_a_message_that_is_handled_is_cancelled(
     db: fdb.Database, queue: Queue[bytes], acting: TestClient
 ) -> None:
     running = queue.enqueue(db, b"x")
-    delivery = queue.receive(db)
-    assert delivery is not None
+    delivery = take(db, queue)
     question, told = act(acting, "cancel-running", message=running)
     assert "1 running message" in question
     assert told == "1 running message cancelled."

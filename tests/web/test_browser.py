@@ -19,6 +19,7 @@ from fdbqueue import KeyLimits, NewMessage, Queue, Then, fdb
 from fdbqueue.web import application, server_sent_events
 from tests.needs import require_browser
 from tests.patience import eventually
+from tests.taking import take
 from tests.web.serving import serving
 
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
@@ -186,8 +187,7 @@ def test_the_keyboard_reaches_everything_and_shows_where_it_is(
     db: fdb.Database, space: fdb.Subspace, queue: Queue[bytes], browser: webdriver.Chrome
 ) -> None:
     one, _ = queue.enqueue_many(db, [b"x", b"y"])
-    delivery = queue.receive(db)
-    assert delivery is not None
+    delivery = take(db, queue)
     queue.reject(db, delivery, "broken")
     width(browser, 1280)
     with serving(application(db, root=space, allow_actions=True)) as address:

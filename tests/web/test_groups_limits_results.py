@@ -8,6 +8,7 @@ from typing import Any
 from starlette.testclient import TestClient
 
 from fdbqueue import NewMessage, Queue, Then, fdb
+from tests.taking import take
 from tests.web.test_actions import act, acting, log
 from tests.web.test_pages import cells, get, ids, rows
 
@@ -24,8 +25,7 @@ def test_groups_are_listed_with_their_progress_and_followed_to_their_callback(
     db: fdb.Database, queue: Queue[bytes], pages: TestClient
 ) -> None:
     queue.enqueue_many(db, [b"x", b"x", b"x"], group=Then(b"all done", name="load-1"))
-    first = queue.receive(db)
-    assert first is not None
+    first = take(db, queue)
     queue.ack(db, first)
     for n in (2, 3):
         queue.enqueue_many(db, [b"x"], group=Then(b"y", name=f"load-{n}"))
@@ -42,8 +42,7 @@ def test_groups_are_listed_with_their_progress_and_followed_to_their_callback(
     assert names(get(pages, "/groups", queue="orders", limit=2, after="load-2")) == ["load-3"]
 
     for _ in range(2):
-        delivery = queue.receive(db)
-        assert delivery is not None
+        delivery = take(db, queue)
         queue.ack(db, delivery)
     found = queue.groups.get(db, "load-1")
     assert found is not None
@@ -78,8 +77,7 @@ def test_the_result_of_a_message_is_on_its_page(
     assert "it has not ended" in get(pages, "/message", queue="orders", id=done)
     assert "Result" not in get(pages, "/message", queue="orders", id=without)
 
-    delivery = queue.receive(db)
-    assert delivery is not None
+    delivery = take(db, queue)
     queue.ack(db, delivery, result={"sum": "<script>owned()</script>\u202e"})
     text = get(pages, "/message", queue="orders", id=done)
     assert "It is not in the queue" in text
@@ -87,12 +85,10 @@ def test_the_result_of_a_message_is_on_its_page(
     assert shown is not None
     assert "&lt;script&gt;owned()&lt;/script&gt;\\u202e" in shown[1]
 
-    delivery = queue.receive(db)
-    assert delivery is not None
+    delivery = take(db, queue)
     queue.reject(db, delivery, "no good")
     assert "<dt>Ended</dt><dd>dead</dd>" in get(pages, "/message", queue="orders", id=dies)
-    delivery = queue.receive(db)
-    assert delivery is not None
+    delivery = take(db, queue)
     queue.ack(db, delivery)
     assert "Its consumer gave none" in get(pages, "/message", queue="orders", id=bare)
 

@@ -22,6 +22,7 @@ from fdbqueue import NewMessage, Queue, errors, fdb
 from fdbqueue.web import Role, User, Users, application, read_users, server_sent_events
 from fdbqueue.web.users import TRIES, TRY_SECONDS, Attempts
 from tests.patience import DEADLINE
+from tests.taking import take
 from tests.web.serving import serving
 
 VIEWER, OPERATOR = "a viewer's password", "an operator's password"
@@ -92,8 +93,7 @@ def test_hostile_text_does_nothing(
     queue.enqueue(db, text.encode(), key=text)
     html = NewMessage(text.encode(), content_type="text/html", priority=9)
     queue.enqueue_many(db, [html])
-    delivery = queue.receive(db, consumer=text)
-    assert delivery is not None
+    delivery = take(db, queue, consumer=text)
     queue.reject(db, delivery, text)
     queue.subscriptions.open(db, text)
     queue.schedules.set(db, text, every=3600)
@@ -124,8 +124,7 @@ def test_unprintable_text_is_shown_as_what_it_is(
 ) -> None:
     message_id = queue.enqueue(db, text.encode(), headers={"note": text}, priority=0)
     queue.enqueue(db, text.encode())
-    delivery = queue.receive(db)
-    assert delivery is not None
+    delivery = take(db, queue)
     queue.reject(db, delivery, text)
     shown = text.encode("unicode_escape").decode()
 

@@ -16,6 +16,7 @@ from fdbqueue.values.text import duration
 from fdbqueue.web import filters, report
 from fdbqueue.web.pages import history as history_page
 from tests import consumers
+from tests.taking import take
 
 
 def cells(row: str) -> list[str]:
@@ -183,8 +184,7 @@ def test_a_message_has_a_timeline(
     queue.set_options(db, history_seconds=3600)
     queue.enqueue(db, b"another")
     message_id = queue.enqueue(db, b"x", priority=9)
-    delivery = queue.receive(db, consumer="worker-7")
-    assert delivery is not None
+    delivery = take(db, queue, consumer="worker-7")
     queue.ack(db, delivery)
 
     text = get(pages, "/message", queue="orders", id=message_id)
@@ -222,8 +222,7 @@ def test_dead_letters_are_counted_by_reason_and_filtered(
 ) -> None:
     for n, reason in enumerate(["timeout", "timeout", "declined"]):
         queue.enqueue(db, b"x", headers={"n": n})
-        delivery = queue.receive(db)
-        assert delivery is not None
+        delivery = take(db, queue)
         queue.reject(db, delivery, reason)
     dead = [each.id for each in queue.dead.list(db)]
 
@@ -405,8 +404,7 @@ def test_one_field_searches_all_states(
 ) -> None:
     sent = [queue.enqueue(db, b'{"order": "A-%d"}' % n, headers={"region": "eu"}) for n in range(3)]
     later = queue.enqueue(db, b'{"order": "A-9"}', delay=3600)
-    held = queue.receive(db, consumer="packer-7")
-    assert held is not None
+    held = take(db, queue, consumer="packer-7")
 
     # The id of a message leads to it, and a condition to all that match
     answer = pages.get("/find", params={"queue": "orders", "what": later}, follow_redirects=False)

@@ -16,6 +16,7 @@ from fdbqueue.web import application, watcher
 from fdbqueue.web.site import rate
 from fdbqueue.web.watcher import QueueChange, Watcher
 from tests.patience import DEADLINE, eventually
+from tests.taking import take
 from tests.web.serving import events, serving
 
 
@@ -96,8 +97,7 @@ def test_a_change_is_seen_by_all_viewers_and_only_that_queue_is_read(
         eventually(lambda: len(watching.look().views) == 6)
         read.clear()
 
-        delivery = queue.receive(db)
-        assert delivery is not None
+        delivery = take(db, queue)
         for viewer in (one, other):
             viewer.wait(lambda change: "orders" in change.names)
         assert watching.look().views["orders"].seen.depth.leased == 1
