@@ -104,6 +104,7 @@ def test_json_without_a_schema_says_what_to_give(source: dict[str, str]) -> None
         ({"levles": "1"}, "option 'levles': unknown; .*levels"),
         ({"mode": "consume", "consumer": "c", "levels": "1"}, "'levels': for tables only"),
         ({"levels": "1", "room": "1"}, "'room': for writes only"),
+        ({"rooom": "1"}, "'rooom': unknown; the options are badRows, .*, room, "),
         ({"mode": "consume"}, "option 'consumer': mode consume needs it"),
         ({"mode": "browse", "startingOffsets": "x"}, "startingOffsets='x': must be"),
         ({"id": "a", "badRows": "maybe"}, "option 'badRows': 'maybe' is not one of"),

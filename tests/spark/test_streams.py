@@ -11,6 +11,7 @@ import pytest
 
 import fdbqueue.spark
 from fdbqueue import Depth, NewMessage, Queue, fdb
+from fdbqueue.errors import InvalidOptions, NotFound, QueueNotFound
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -134,6 +135,10 @@ def test_a_batch_that_is_repeated_is_enqueued_once_by_foreach_batch(
     first = fdbqueue.spark.foreach_batch(db, copies)
     second = fdbqueue.spark.foreach_batch(db, copies, id="again", contentType="text/plain")
     third = fdbqueue.spark.foreach_batch(db, others)
+    with pytest.raises(InvalidOptions, match="'rooom': unknown"):
+        fdbqueue.spark.foreach_batch(db, others, rooom="1")
+    with pytest.raises(QueueNotFound):
+        fdbqueue.spark.foreach_batch(db, Queue("nowhere", space))
     failing = [True]
 
     def each(rows: DataFrame, batch: int) -> None:
@@ -188,6 +193,9 @@ def test_a_query_that_is_retired_leaves_no_message_leased(
         .start()
     )
     assert begun.wait(60)
+    with pytest.raises(NotFound):
+        fdbqueue.spark.retire(db, queue, query, "C")
+    assert query.isActive
     # When it is retired
     stopping = threading.Timer(1, over.set)
     stopping.start()
@@ -210,7 +218,14 @@ def test_sql_reads_and_writes_a_view(
     stream.spark.sql("INSERT INTO v VALUES ('A', 3), ('B', 9)")
     found = stream.spark.sql("SELECT * FROM v").collect()
     assert [tuple(row) for row in found] == [('"B"', 9), ('"A"', 3)]
-    with pytest.raises(Exception, match="use CREATE TEMPORARY VIEW") as refused:
-        stream.spark.sql(f"CREATE TABLE t USING fdbqueue OPTIONS ({options})")
-    assert "use CREATE TEMPORARY VIEW" in str(refused.value).splitlines()[0]
+    stream.spark.sql(f"CREATE TABLE t {columns} USING fdbqueue OPTIONS ({options})")
+    for statement in (
+        f"CREATE TABLE u USING fdbqueue OPTIONS ({options})",
+        "SELECT * FROM t",
+        "INSERT INTO t VALUES ('A', 3)",
+    ):
+        with pytest.raises(Exception, match="use CREATE TEMPORARY VIEW") as refused:
+            stream.spark.sql(statement).collect()
+        assert "use CREATE TEMPORARY VIEW" in str(refused.value).splitlines()[0]
+    stream.spark.sql("DROP TABLE t")
     stream.spark.catalog.dropTempView("v")

@@ -6,11 +6,11 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ...errors import NotFound
 from ...queue.queue import Queue
 from ...queue.streams.planner import Mark
 from ...store.binding import fdb
 from .. import stores
+from ..source import write
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -28,14 +28,17 @@ def foreach_batch(
     A write is named by the query and the number of the batch, as Delta's ``txnAppId`` and
     ``txnVersion`` name one. So a batch that Spark repeats after a crash is written once, if its
     rows are the same; and so a function with the same ``id`` must be called once for each batch.
+    Raises ``InvalidOptions``, ``QueueNotFound``.
     """
     given = {**stores.options(db, queue), **options, **({} if id is None else {"id": id})}
+    write.WriteSettings.of(given)
+    queue.options(db)
 
-    def write(rows: DataFrame, batch: int) -> None:
+    def enqueue(rows: DataFrame, batch: int) -> None:
         writer = rows.write.format("fdbqueue").mode("append")
         writer.options(**given, batch=str(batch)).save()
 
-    return write
+    return enqueue
 
 
 def retire(db: fdb.Database, queue: Queue, query: StreamingQuery, consumer: str) -> int:
@@ -44,8 +47,10 @@ def retire(db: fdb.Database, queue: Queue, query: StreamingQuery, consumer: str)
     The batches that Spark has completed are acknowledged. The messages of one that it has not
     completed return to their places, without counting the attempt. They are delivered at least
     once, since the sink may have committed them before Spark could note it. Do not start the query
-    again with its checkpoint. Raises ``NotFound``, ``BatchLost``.
+    again with its checkpoint. Raises ``BatchLost``; and ``NotFound`` for a consumer that has taken
+    nothing: then the query goes on.
     """
+    queue.streams.plans.show(db, consumer)
     query.stop()
     progress = query.lastProgress
     for source in progress.sources if progress is not None else ():
@@ -55,7 +60,4 @@ def retire(db: fdb.Database, queue: Queue, query: StreamingQuery, consumer: str)
             # Spark tells a source that a batch is complete as it plans the next one, which never
             # comes now.
             planner.acknowledge(db, Mark(end["line"], end["batch"]))
-    try:
-        return queue.streams.plans.release(db, consumer)
-    except NotFound:
-        return 0
+    return queue.streams.plans.release(db, consumer)

@@ -15,7 +15,9 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 
 from ...errors import CorruptData, RowsLost
+from ...messages.streams import table_scan
 from ...messages.streams.planning import BatchLimits
+from ...messages.streams.table_scan import ScanPage
 from ...queue.internals import Internals
 from ...queue.queue import Queue
 from ...schema import once
@@ -111,13 +113,21 @@ class BrowseReader(StreamReader):
     def _miss(self, db: fdb.Database, queue: Queue, scan: Scan) -> None:
         if not self._settings.fail_on_data_loss:
             return
-        if scan.part == HISTORY:
-            raise tables.lines_lost(queue)
+        keys, table = Internals(queue).keys, self._table
+
+        def count(tr: fdb.Transaction, page: ScanPage) -> tuple[int, int]:
+            return table.count(page.values), len(page)
+
         # Of the whole batch: each task sees its own part only, and all would report different
         # numbers.
-        missing = scan.in_batch - tables.count(db, Internals(queue).keys, scan.batch)
+        ranges = (slice(*each) for each in scan.batch)
+        there = sum(sum(table_scan.pages(db, keys, each, count)) for each in ranges)
+        missing = scan.in_batch - there
+        some = f"{missing:,} of {scan.in_batch:,}"
+        if scan.part == HISTORY:
+            raise tables.lines_lost(queue, f"{some} lines of the history in a batch")
         raise RowsLost(
-            what=f"{missing:,} of {scan.in_batch:,} messages of a batch",
+            what=f"{some} messages of a batch",
             queue=queue.name,
             gone="taken",
             missing=missing,

@@ -6,7 +6,7 @@ is complete: nothing comes in before it later. So tasks can read it, in other tr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
@@ -48,6 +48,10 @@ class BrowsedReady(Struct, frozen=True):
     def at_ms(self, value: bytes) -> int:
         """The time of what is stored."""
         return open_envelope(value).enqueued_at_ms
+
+    def count(self, values: Iterable[bytes]) -> int:
+        """How many rows of the table some rows of the store are."""
+        return sum(1 for _ in values)
 
     def begin(self, tr: fdb.Transaction, scope: Scope, places: Places) -> dict[int, bytes]:
         """The places where a stream begins, by level."""
@@ -95,6 +99,11 @@ class Log(BrowsedReady, frozen=True):
             return HistoryLine.unpack(value).at_ms
         return DeadLetter.opened(value, NOWHERE).died_at_ms
 
+    def count(self, values: Iterable[bytes]) -> int:
+        if self.part == HISTORY:
+            return sum(len(HistoryLine.unpack(each).events) for each in values)
+        return super().count(values)
+
     def begin(self, tr: fdb.Transaction, scope: Scope, places: Places) -> dict[int, bytes]:
         ((_, place),) = places
         return {0: LOWEST if place.name == FIRST else self._before(scope, scope.version(tr) + 1)}
@@ -123,10 +132,8 @@ class Log(BrowsedReady, frozen=True):
         passed = PassedMessages({0: place}, [Stretch(0, place, place)])
         rows = tr.snapshot.get_range(prefix + place, prefix + self._before(scope, end))
         for key, value in rows:
-            size, messages = len(value), 1
-            if self.part == HISTORY:
-                messages = len(HistoryLine.unpack(value).events)
-            else:
+            size, messages = len(value), self.count([value])
+            if self.part != HISTORY:
                 size += DeadLetter.opened(value, NOWHERE).envelope.chunk_bytes
             over = limits.messages is not None and count + messages > limits.messages
             over = over or (limits.size is not None and passed.size + size > limits.size)

@@ -381,5 +381,10 @@ class Location(Struct, frozen=True):
     def of(cls, options: UserOptions) -> Location:
         """From the options ``queue``, ``store`` and ``root``."""
         if not options["queue"]:
-            raise InvalidOptions(option="queue", problem="it is required")
+            raise InvalidOptions(
+                option="queue",
+                problem="it is required, and Spark does not tell it of a table in a catalog: "
+                "instead of CREATE TABLE, use CREATE TEMPORARY VIEW with USING fdbqueue OPTIONS "
+                "(queue 'orders'), which takes INSERT INTO, too",
+            )
         return cls(**options.fields(cls))

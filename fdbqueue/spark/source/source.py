@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
@@ -15,7 +16,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from ...errors import InvalidInput, InvalidOptions, QueueError
+from ...errors import InvalidInput, QueueError
 from ..stores import SharedQueue
 from . import batch_read, browse_stream, consume_stream, stream_offsets, write
 from .columns import Decoder, Layout
@@ -58,23 +59,20 @@ class FdbQueueSource(DataSource):
 
         Raises ``InvalidOptions``, ``InvalidSelector``, ``InvalidArgument``.
         """
+        # What Spark says of a table in a catalog, before it forgets its options.
+        options = {} if "provider" in options else options
         super().__init__(options)  # type: ignore[arg-type]
         problems: list[tuple[int, InvalidInput]] = []
-        given = {name.lower() for name in options}
-        if "provider" in given:
-            raise InvalidOptions(
-                option="queue",
-                problem="Spark gives a data source of Python no options of a table in a catalog: "
-                "instead of CREATE TABLE, use CREATE TEMPORARY VIEW with USING fdbqueue OPTIONS "
-                "(queue 'orders'), which takes INSERT INTO, too",
-            )
         for known, check in _SETTINGS:
             try:
                 check(options)
                 return
             except InvalidInput as error:
-                problems.append((len(given & {name.lower() for name in known}), error))
-        # Of the kind that knows most of the options that were given: it is the one that was meant.
+                names = [name.lower() for name in known]
+                fit = sum(bool(get_close_matches(name.lower(), names)) for name in options)
+                problems.append((fit, error))
+        # Of the kind that has most of the options that were given, or ones like them: it is the one
+        # that was meant.
         raise max(problems, key=lambda each: each[0])[1]
 
     @classmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -309,21 +309,12 @@ class TableReader:
         raise NotImplementedError
 
 
-def lines_lost(queue: Queue) -> RowsLost:
+def lines_lost(queue: Queue, what: str = "lines of the history") -> RowsLost:
     """What is raised where lines of a history were removed before they were read."""
     return RowsLost(
-        what="lines of the history",
+        what=what,
         queue=queue.name,
         gone="removed",
         remedy="set the option skipExpiring to the seconds that a read takes, or since to a later "
         "time, or keep the history longer; of a stream, set failOnDataLoss to false",
     )
-
-
-def count(db: fdb.Database, keys: QueueKeys, ranges: Iterable[tuple[bytes, bytes]]) -> int:
-    """How many messages some ranges have now."""
-    found = (
-        table_scan.pages(db, keys, slice(*each), lambda tr, page: (len(page), len(page)))
-        for each in ranges
-    )
-    return sum(map(sum, found))
