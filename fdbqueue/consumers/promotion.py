@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import NamedTuple
 
 from ..errors import ExpiredBacklog
@@ -11,6 +12,13 @@ from ..messages.transaction_budget import Done
 from ..schema.scope import Scope
 from ..store.binding import fdb, transactional
 from . import wakeups
+
+
+class Until(Enum):
+    """Until when to promote."""
+
+    READY = "a message became ready, or nothing more is due"
+    DONE = "nothing more is due: for whom the first ready message may not do"
 
 
 class DueReads(NamedTuple):
@@ -52,12 +60,11 @@ def promote_all(
     scope: Scope,
     issued: DueReads,
     *,
-    every: bool = False,
+    until: Until = Until.READY,
     shared: bool = True,
 ) -> Done:
-    """``promote`` until a message became ready or nothing more is due: whoever finds none then may
-    say that there is none. every: go on until nothing more is due, for whom the
-    first ready message may not do. So does who may take none until leases end: some may be over.
+    """``promote`` again and again: whoever finds no message then may say that there is none. Who
+    may take none until leases end goes on until nothing more is due, since some may be over.
 
     Raises ``ExpiredBacklog`` if that is more than one transaction does.
     """
@@ -65,7 +72,7 @@ def promote_all(
     for _ in range(MAX_STEPS):
         step = promote(tr, scope, issued, shared=shared)
         done = done.plus(step)
-        if not step.moved or (done.ready and not every and not queue_limits.crowded(tr, scope)):
+        if not step.moved or _enough(tr, scope, done, until):
             return done
         if not done.fits:
             break
@@ -74,3 +81,7 @@ def promote_all(
     # "Nothing is ready" would be wrong while something is due: the caller asks again in a next
     # transaction.
     raise ExpiredBacklog(name=scope.name, count=done.moved)
+
+
+def _enough(tr: fdb.Transaction, scope: Scope, done: Done, until: Until) -> bool:
+    return done.ready > 0 and until is Until.READY and not queue_limits.crowded(tr, scope)

@@ -27,6 +27,7 @@ class QueueSupply:
     __slots__ = ("_keys", "line")
 
     subscription = ""
+    until = promotion.Until.READY
 
     def __init__(self, keys: QueueKeys) -> None:
         self._keys = keys

@@ -48,11 +48,13 @@ class Offered(Struct, frozen=True):
 class Supply(Protocol):
     """Where the messages of a line come from: a queue, or a subscription of it.
 
-    line: the keys of the line. subscription: the name of the subscription; "" for the queue.
+    line: the keys of the line. subscription: the name of the subscription; "" for the queue. until:
+    until when to promote what is due, before it has nothing.
     """
 
     line: LineKeys
     subscription: str
+    until: promotion.Until
 
     def enter(self, tr: fdb.Transaction, scope: Scope) -> None:
         """Check that the caller may consume; raises an error if not. The first step of every

@@ -14,6 +14,8 @@ from ..store.binding import fdb, transactional
 from ..values.model import Due, Position
 from ..values.states import (
     PROMOTE,
+    PURGE_READY,
+    PURGE_SCHEDULED,
     PUT_OFF,
     REVISE_DEAD,
     REVISE_READY,
@@ -158,7 +160,7 @@ def _put_outside(
     """Keep a message with a key or limits until it is due, outside its gates: its slots are for
     others meanwhile. When it is due it comes in behind all others."""
     old, ready = found.message, not isinstance(found.place, Due)
-    hand_over.freed(tr, scope, [old], ends=True, ready=ready)
+    hand_over.freed(tr, scope, [old], PURGE_READY if ready else PURGE_SCHEDULED)
     if ready:
         transitions.record(tr, scope, PUT_OFF, [replace(old, envelope=old.envelope.outside())])
     counters.shift(tr, scope.keys, State.SCHEDULED, old, new)

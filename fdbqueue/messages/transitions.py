@@ -122,8 +122,9 @@ def free_slots(
 ) -> int:
     """Hand over what those that leave hold of keys and limits, and those that are taken of the
     windows of their keys."""
-    ends, ready = transition.leaves, transition.source is State.READY
-    return hand_over.freed(tr, scope, messages, ends=ends, ready=ready) if ends or ready else 0
+    if transition.leaves or transition.source is State.READY:
+        return hand_over.freed(tr, scope, messages, transition)
+    return 0
 
 
 def call_back(

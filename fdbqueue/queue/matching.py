@@ -170,7 +170,7 @@ def first(
     ) -> tuple[Scope, ScanResult, bool]:
         scope = queue._scope(tr)
         # All of it: the first message to become ready may not match, while the third does.
-        promotion.promote_all(tr, scope, promotion.reads(tr, scope), every=True)
+        promotion.promote_all(tr, scope, promotion.reads(tr, scope), until=promotion.Until.DONE)
         wanted = Wanted(limit, strict, resume, leases=use is not acquire.remove)
         return scope, acquire.first(tr, scope, definition, wanted), False
 

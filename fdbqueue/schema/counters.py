@@ -5,8 +5,8 @@ One key holds all counters of a level, so an operation needs one blind mutation 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache, partial
 
 from ..store.binding import fdb
 from ..values.model import Depth
@@ -28,28 +28,24 @@ OPERANDS = 1_000
 MODULUS = 1 << 8 * OPERAND_BYTES
 
 
-def _unit(transition: Transition, waits: bool, failed: bool) -> int:
-    one = 1 << _WIDTH * _INDEX[exactly(transition.target, waits=waits, failed=failed)]
+def _unit(transition: Transition, exact: Callable[[State], State]) -> int:
+    one = 1 << _WIDTH * _INDEX[exact(transition.target)]
     if transition.source is None:
         return one + (1 << _WIDTH * _ENQUEUED)
     # Both sides in one operand: the sum over all states never changes in between, whatever readers
     # see.
-    return one - (1 << _WIDTH * _INDEX[exactly(transition.source, waits=waits, failed=failed)])
+    return one - (1 << _WIDTH * _INDEX[exact(transition.source)])
 
 
 _UNITS = {
-    (edge.name, waits, failed): _unit(edge, waits, failed)
+    (edge.name, waits, failed): _unit(edge, partial(exactly, waits=waits, failed=failed))
     for edge in TRANSITIONS
     for waits in (False, True)
     for failed in (False, True)
 }
+"""What a transition of one message adds to the counters, its bytes excepted, by whether the message
+waits and has failed: see ``exactly``."""
 _PASSED = (1 << _WIDTH * _INDEX[State.READY]) - (1 << _WIDTH * _INDEX[State.WAITING])
-
-
-def unit(transition: Transition, waits: bool = False, failed: bool = False) -> int:
-    """What a transition of one message adds to the counters, its bytes excepted. waits, failed: as
-    ``exactly``."""
-    return _UNITS[transition.name, waits, failed]
 
 
 BYTE = 1 << _WIDTH * _BYTES
@@ -58,7 +54,7 @@ BYTE = 1 << _WIDTH * _BYTES
 
 @lru_cache(OPERANDS)
 def operand(total: int) -> bytes:
-    """The operand of ADD for a sum of ``unit`` and ``BYTE``; see ``pack_counters``."""
+    """The operand of ADD for a sum of ``_UNITS`` and ``BYTE``; see ``pack_counters``."""
     # ADD wraps around, so a negative delta is its complement.
     return (total % MODULUS).to_bytes(OPERAND_BYTES, "little")
 
@@ -72,13 +68,14 @@ def total(
     """What a transition of messages adds to the counters of each level. numbers, sizes: of others,
     by level, and of their payloads, which have neither failed nor wait."""
     ready = (transition.target is State.READY) - (transition.source is State.READY)
-    each, size = unit(transition), ready * BYTE
+    name, size = transition.name, ready * BYTE
+    each = _UNITS[name, False, False]
     totals: dict[int, int] = {}
     for level, number in numbers.items():
         totals[level] = number * each + size * sizes.get(level, 0)
     for message in messages:
         envelope, level = message.envelope, message.position.level
-        added = unit(transition, message.turn is not None, envelope.has_failed)
+        added = _UNITS[name, message.turn is not None, envelope.has_failed]
         totals[level] = totals.get(level, 0) + added + size * envelope.size
     return totals
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from fdbqueue import Credit, Delivery, NewMessage, Queue, Ticket
 from fdbqueue.consumers import line, receiving
 from fdbqueue.consumers.leader import LeaderStage
-from fdbqueue.consumers.receiving import waiting
+from fdbqueue.consumers.receiving import returning_leader, waiting
 from fdbqueue.errors import Held, LeaseLost, NotFound
 from fdbqueue.queue.subscription import Subscription
 from fdbqueue.schema import once
@@ -86,6 +86,29 @@ def test_requests_are_served_in_the_order_in_which_they_came_with_what_they_want
     assert answers == [["eu9"], ["eu1"], ["eu2"]]
     assert texts(queue.receive_many(db, 9)) == ["us1", "us2", "eu3"]
     assert queue.admin.verify(db).ok
+
+
+def test_a_leader_that_returns_says_empty_only_when_nothing_is_due(
+    db: Database,
+    queue: Queue,
+    europe: Subscription,
+    clock: ManualClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Given a leader that is away, and more messages due than one step makes ready, the match last
+    monkeypatch.setattr(returning_leader, "RETURN_SECONDS", float("inf"))
+    monkeypatch.setattr(returning_leader, "SERVE_SECONDS", 0.0)
+    monkeypatch.setattr("fdbqueue.messages.agenda.MAX_ENTRIES", 2)
+    put(db, queue, "eu1", "eu2")
+    held = europe.receive_many(db, 1)
+    held = europe.receive_many(db, 1, ack=held)
+    assert texts(held) == ["eu2"]
+    assert europe._access.lead is not None
+    for n, region in enumerate(["us", "us", "us", "us", "eu"]):
+        queue.enqueue(db, b"%d" % n, headers={"region": region}, delay=1 + n)
+    clock.seconds += 60
+    # When it asks for the next one, then it gets that
+    assert texts(europe.receive_many(db, 1, ack=held)) == ["4"]
 
 
 def test_an_acknowledgement_that_comes_too_late_takes_nothing(

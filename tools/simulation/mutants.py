@@ -215,8 +215,8 @@ def miscounts() -> None:
 def keeps_windows() -> None:
     """A message that is taken frees no place in the window of its key."""
     freed = hand_over.freed
-    vars(hand_over)["freed"] = lambda *given, ends, ready: (
-        freed(*given, ends=ends, ready=ready) if ends else 0
+    vars(hand_over)["freed"] = lambda tr, scope, messages, transition: (
+        freed(tr, scope, messages, transition) if transition.leaves else 0
     )
 
 

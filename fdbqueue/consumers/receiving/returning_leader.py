@@ -79,7 +79,8 @@ def serve(
     if issued.leader.value != issued.lead + leader.AWAY:
         return None
     round_, led, supply = issued.round, issued.led.value, access.supply
-    if promotion.promote_all(tr, scope, promotion.reads(tr, scope)).changed:
+    due = promotion.reads(tr, scope)
+    if promotion.promote_all(tr, scope, due, until=supply.until).changed:
         round_ = fulfilment.reads(tr, supply, access.expected)
     served = fulfilment.serve(tr, scope, supply, round_, own[-1].claim, own=own)
     if served.closed:

@@ -349,7 +349,7 @@ class _Waiter:
             if self.listed:
                 self._withdraw(tr)  # As a guard it would be told of messages in the leader's place.
             return _Round(AfterRound.LEAVE)
-        if promotion.promote_all(tr, scope, due, every=bool(supply.subscription)).changed:
+        if promotion.promote_all(tr, scope, due, until=supply.until).changed:
             issued = fulfilment.reads(tr, supply, self.expected)
         call = RoundCall.LAST_ROUND if stage >= LeaderStage.DONE else RoundCall.ROUND
         served = fulfilment.serve(tr, scope, supply, issued, me, call=call, resume=self.resume)
@@ -439,7 +439,7 @@ class _Waiter:
         found: Sequence[Delivery] | None = status.held
         if not found:
             supply.enter(tr, scope)
-        if promotion.promote_all(tr, scope, due, every=bool(supply.subscription)).changed:
+        if promotion.promote_all(tr, scope, due, until=supply.until).changed:
             issued = fulfilment.reads(tr, supply)
         resume = None
         if status.request is None:

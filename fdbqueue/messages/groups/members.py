@@ -70,8 +70,7 @@ def count_ends(
     Groups for whose callbacks the transaction has no room are left to whoever looks for messages
     next.
     """
-    ends, dies = transition.ends, transition.target is State.DEAD
-    if not (ends or dies or transition.source is State.DEAD):
+    if not transition.leaves and transition.source is not State.DEAD:
         return []
     # The rows of members that this transaction ended before must be gone from what it reads, or the
     # last would not be the last.
@@ -80,11 +79,11 @@ def count_ends(
     for each in members:
         of[each.envelope.group or ""].append(each.id)
     keys = scope.keys
-    issued = {name: _read(tr, scope, name, ids, ends=ends, dies=dies) for name, ids in of.items()}
+    issued = {name: _read(tr, scope, name, ids, transition) for name, ids in of.items()}
     found: list[tuple[Scope, StoredMessage]] = []
     attempt, ended = once.attempt(tr), 0
     for name, (own, left, settles) in issued.items():
-        leaves, counted = ends, _counted(transition)
+        leaves, counted = transition.ends, _counted(transition)
         if settles is not None:
             leaves = settles.present()
         there = [n for n, row in zip(of[name], own, strict=True) if row.present()]
@@ -109,14 +108,12 @@ def _read(
     scope: Scope,
     name: str,
     message_ids: Sequence[str],
-    *,
-    ends: bool,
-    dies: bool,
+    transition: Transition,
 ) -> _MemberReads:
-    keys = scope.keys
+    keys, dies = scope.keys, transition.target is State.DEAD
     own = [tr.get(keys.member(name, message_id)) for message_id in message_ids]
     left: tuple[fdb.FDBRange, ...] = ()
-    if ends or dies:
+    if transition.leaves:
         every, point = (
             keys.group_left.under(name, 0),
             # From a random point on: all ends from one side would rely on the same first row, and

@@ -25,6 +25,7 @@ from ...store.binding import fdb, transactional
 from ...store.clocks import Clock
 from ...values.limits import Allowed, Gate, Limit
 from ...values.model import Position
+from ...values.states import State, Transition
 from .. import place
 from ..transaction_budget import Done, weight
 from . import backlog, gates, key_limits, next_gate, permits, rates
@@ -104,15 +105,13 @@ def freed(
     tr: fdb.Transaction,
     scope: Scope,
     messages: Sequence[StoredMessage],
-    *,
-    ends: bool,
-    ready: bool,
+    transition: Transition,
 ) -> int:
     """Free what messages hold of their keys and limits, and hand it to those that wait; returns how
     many of these became ready in the same queue.
 
-    ends: whether they have ended; else they were taken, and leave the windows of their keys. ready:
-    whether they were ready: only then may they hold a place in a window.
+    transition: by which they leave, or are taken, which is to leave the windows of their keys.
+        Only those that were ready may hold a place in a window.
 
     One round trip if any of the messages holds something. Another if its key or limit has a backlog
     and had none lately, and if its next message is of another level; another if it has a window,
@@ -124,14 +123,18 @@ def freed(
     messages = [
         each
         for each in messages
-        if (each.turn or each.envelope.gate if ends else each.envelope.window is not None)
+        if (
+            (each.turn or each.envelope.gate)
+            if transition.leaves
+            else each.envelope.window is not None
+        )
     ]
     if not messages:
         return 0
     keys = scope.keys
     of_gate: defaultdict[Gate, _Left] = defaultdict(_Left)
     for message in messages:
-        _leave(of_gate, message, ends, ready)
+        _leave(of_gate, message, transition)
     room = STEP_ROWS
     reads: dict[Gate, _BacklogReads] = {}
     for gate, left in of_gate.items():
@@ -231,7 +234,7 @@ class _Left:
         return max(1, len(self.slots), len(self.places))
 
 
-def _leave(of_gate: Mapping[Gate, _Left], message: StoredMessage, ends: bool, ready: bool) -> None:
+def _leave(of_gate: Mapping[Gate, _Left], message: StoredMessage, transition: Transition) -> None:
     """Note what a message leaves at each of its gates; at those behind the one where it waits it
     has nothing. A dead letter has nothing either, but may still name slots."""
     envelope, turn = message.envelope, message.turn
@@ -243,12 +246,12 @@ def _leave(of_gate: Mapping[Gate, _Left], message: StoredMessage, ends: bool, re
         if turn is not None and turn.gate == gate:
             left.waited += 1
             return
-        if ends and (n := envelope.held.get(gate)) is not None:
+        if transition.leaves and (n := envelope.held.get(gate)) is not None:
             left.slots.add(n)
         if gate == envelope.gate:
-            if ready and envelope.window is not None:
+            if transition.source is State.READY and envelope.window is not None:
                 left.places.add(envelope.window)
-            if not ends:  # Only a key has a window.
+            if not transition.leaves:  # Only a key has a window.
                 return
 
 

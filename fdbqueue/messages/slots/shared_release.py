@@ -10,6 +10,7 @@ from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
 from ...values.limits import Gate
 from ...values.model import Position
+from ...values.states import PURGE_SCHEDULED
 from . import backlog, hand_over
 
 MAX_LEAVING = 1_000
@@ -55,7 +56,7 @@ def leave(tr: fdb.Transaction, scope: Scope) -> None:
         gate, n = keys.slot.parse(kv.key)
         messages.append(_at(gate, kv.value.decode(errors="replace"), n))
     # As if they had ended: others that wait for these limits go on in the same transaction.
-    hand_over.freed(tr, scope, messages, ends=True, ready=False)
+    hand_over.freed(tr, scope, messages, PURGE_SCHEDULED)
 
 
 def _at(

@@ -271,5 +271,5 @@ class Subscription:
         """One transaction of a call."""
         scope = self._queue._scope(tr)
         self._supply.enter(tr, scope, mode)
-        promotion.promote_all(tr, scope, promotion.reads(tr, scope), every=True)
+        promotion.promote_all(tr, scope, promotion.reads(tr, scope), until=promotion.Until.DONE)
         return scope, *self._supply.first(tr, scope, wanted, mode)

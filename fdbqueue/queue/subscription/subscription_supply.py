@@ -23,6 +23,8 @@ class SubscriptionSupply:
 
     __slots__ = ("consumer", "line", "queue", "subscription")
 
+    until = promotion.Until.DONE
+
     def __init__(self, queue: CachedScope, subscription: str, consumer: bytes) -> None:
         self.queue = queue
         self.line = queue.keys.line_of(subscription)
@@ -85,7 +87,7 @@ class SubscriptionSupply:
     ) -> list[Sequence[Delivery] | None]:
         """See ``Supply.take``."""
         if due is not None:
-            promotion.promote_all(tr, scope, due, every=True)
+            promotion.promote_all(tr, scope, due, until=self.until)
         shares = Shares(requests, scan.BATCH_BYTES, scope.keys.lease_bytes)
         wanted = Wanted(shares.demand, strict, admits=shares.offer_message, apart=False)
         found, closed = self.first(tr, scope, wanted)
