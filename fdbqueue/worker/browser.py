@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
 from msgspec import Struct
@@ -19,6 +20,7 @@ from ..consumers import promotion, registry, wakeups, watching
 from ..errors import HandlerTooSlow, Held, InvalidArgument, QueueError, QueueNotFound
 from ..errors import NotFound as NotFound
 from ..messages import agenda
+from ..queue.admin.housekeeping import past_backlog
 from ..queue.internals import Internals, SubscriptionInternals
 from ..queue.queue import Queue
 from ..queue.subscription import Subscription
@@ -166,7 +168,8 @@ class Browser:
         """Move behind what was handled, and find the next messages. Both may be done twice."""
         # No record of the commit: ``pass_by`` moves only a cursor that is still where it was found,
         # so twice is as good as once.
-        looked = self._run(lambda tr: self._look(tr, self._handled), lambda _: False)
+        look = partial(self._run, lambda tr: self._look(tr, self._handled), lambda _: False)
+        looked = past_backlog(self.queue, self.state.worker.db, look)
         self._handled = None
         return looked
 
@@ -188,13 +191,12 @@ class Browser:
                 raise _Failed(error, looked.messages, looked.passage)
             return looked
 
-        looked = once.run(
-            self.state.worker.db,
-            SubscriptionInternals(self.subscription).once,
-            body,
-            wrote=lambda looked: bool(looked.messages),
-            brief=False,
-        )
+        db, keys = self.state.worker.db, SubscriptionInternals(self.subscription).once
+
+        def run() -> _Browsed:
+            return once.run(db, keys, body, wrote=lambda looked: bool(looked.messages), brief=False)
+
+        looked = past_backlog(self.queue, db, run)
         self._handled = None
         return looked
 
@@ -203,7 +205,8 @@ class Browser:
         definition = SubscriptionInternals(self.subscription).known(tr, scope)
         due, coming = promotion.reads(tr, scope), agenda.coming(tr, scope)
         self._hold(tr, scope)
-        promotion.promote(tr, scope, due)
+        # All of it: a subscription closes itself only when nothing is due.
+        promotion.promote_all(tr, scope, due, until=promotion.Until.DONE)
         if handled is not None:
             browse.pass_by(tr, scope, name, handled)
         found, passage = browse.next_matching(tr, scope, definition, self.handler.batch or 1)

@@ -205,6 +205,33 @@ def test_a_worker_ends_when_its_subscriptions_close_themselves(db: Database, que
     assert len(seen) >= 3
 
 
+@pytest.mark.parametrize("transactional", [False, True])
+def test_a_subscription_does_not_close_itself_while_a_message_is_due(
+    db: Database,
+    queue: Queue,
+    clock: ManualClock,
+    monkeypatch: pytest.MonkeyPatch,
+    transactional: bool,
+) -> None:
+    # Given a message that falls due behind many that have expired by then, one in a step
+    monkeypatch.setattr("fdbqueue.messages.agenda.MAX_ENTRIES", 1)
+    queue.enqueue_many(db, [NewMessage(b"old", delay=1 + n, ttl=20) for n in range(15)])
+    queue.enqueue(db, b"due", delay=60)
+    once = queue.subscriptions.open(db, "once", mode="browse", auto_close=True)
+    clock.seconds += 100
+    # When a worker browses, then it is handed that
+    seen: list[bytes] = []
+
+    def handle(tr: fdb.Transaction, message: bytes) -> None:
+        seen.append(message)
+
+    def plain(message: bytes) -> None:
+        seen.append(message)
+
+    Worker(db).add(queue, handle if transactional else plain, take=Take(subscription=once)).run()
+    assert set(seen) == {b"due"}
+
+
 def test_a_worker_ends_when_its_subscription_is_removed(
     db: Database, queue: Queue, audit: Subscription, gate: Gate
 ) -> None:
