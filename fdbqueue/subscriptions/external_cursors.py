@@ -20,8 +20,6 @@ from ..schema.envelope import open_envelope
 from ..schema.keys import LOWEST, QueueKeys
 from ..schema.scope import Scope
 from ..store.binding import fdb
-from ..values.model import Position
-from . import cursors
 from .start_position import FIRST, StartPosition
 
 MAX_PASSED = 5_000
@@ -31,6 +29,9 @@ MAX_PASSED_BYTES = 8_000_000
 STRETCH = 500
 """How many messages a stretch has at most."""
 _FIRST_PAGE = 16
+
+PassedRow = tuple[int, bytes, int, int]
+"""What is to pass: its level, its key, how many messages it is, and their bytes."""
 
 
 @dataclass(slots=True)
@@ -78,31 +79,8 @@ def advance(
     passed indexes. Raises ``InvalidArgument`` for a sorted queue.
     """
     _check(scope)
-    passed = PassedMessages(dict(places))
-    count = 0
-    stretch, end = Stretch(-1, b"", b""), Position(0, 0, b"")
-    for position, value in _ready(tr, scope, places, limits):
-        size, level = len(value), position.level
-        if limits.size is not None:
-            size += open_envelope(value).chunk_bytes
-            if (more or count) and passed.size + size > limits.size:
-                passed.ended = True
-                break
-        if stretch.level != level or stretch.messages == STRETCH:
-            _close(scope.keys, passed, end)
-            stretch = Stretch(level, passed.places.get(level, LOWEST), b"")
-            passed.stretches.append(stretch)
-        stretch.messages += 1
-        passed.size += size
-        count, end = count + 1, position
-        if count == limits.messages:
-            passed.ended = True
-            break
-        if count == MAX_PASSED or passed.size >= MAX_PASSED_BYTES:
-            break
-    else:
-        passed.ended = True
-    _close(scope.keys, passed, end)
+    prefixes = {level: scope.keys.levels[level].ready for level in range(scope.options.levels)}
+    passed = pass_over(_ready(tr, scope, places, limits), prefixes, places, limits, more=more)
     for level in {each.level for each in passed.stretches}:
         # Nothing commits among the passed messages from here on, so whoever reads the stretch later
         # sees the same ones.
@@ -110,10 +88,47 @@ def advance(
     return passed
 
 
-def _close(keys: QueueKeys, passed: PassedMessages, end: Position) -> None:
-    """End the last stretch behind a position."""
-    for stretch in passed.stretches[-1:]:
-        stretch.end = passed.places[stretch.level] = cursors.behind(keys, end)
+def pass_over(
+    rows: Iterable[PassedRow],
+    prefixes: Mapping[int, bytes],
+    places: Mapping[int, bytes],
+    limits: BatchLimits,
+    *,
+    more: bool,
+) -> PassedMessages:
+    """How far some rows go within the limits. prefixes: of the keys of each level. places, more: as
+    in ``advance``."""
+    passed = PassedMessages(dict(places))
+    stretch, last, count = Stretch(-1, b"", b""), b"", 0
+
+    def close() -> None:
+        if stretch.messages:
+            # Behind the last row, before any other.
+            stretch.end = last[len(prefixes[stretch.level]) :] + b"\x00"
+            passed.places[stretch.level] = stretch.end
+            passed.stretches.append(stretch)
+
+    for level, key, messages, size in rows:
+        over = limits.messages is not None and count + messages > limits.messages
+        over = over or (limits.size is not None and passed.size + size > limits.size)
+        if over and (more or count):
+            passed.ended = True
+            break
+        if stretch.level != level or stretch.messages >= STRETCH:
+            close()
+            stretch = Stretch(level, passed.places.get(level, LOWEST), b"")
+        stretch.messages += messages
+        passed.size += size
+        last, count = key, count + messages
+        if count == limits.messages:
+            passed.ended = True
+            break
+        if count >= MAX_PASSED or passed.size >= MAX_PASSED_BYTES:
+            break
+    else:
+        passed.ended = True
+    close()
+    return passed
 
 
 def begin(tr: fdb.Transaction, scope: Scope, start: StartPosition) -> dict[int, bytes]:
@@ -143,7 +158,7 @@ def _check(scope: Scope) -> None:
 
 def _ready(
     tr: fdb.Transaction, scope: Scope, places: Mapping[int, bytes], limits: BatchLimits
-) -> Iterator[tuple[Position, bytes]]:
+) -> Iterator[PassedRow]:
     keys = scope.keys
     levels = {level: _within(keys, level, places, limits) for level in range(scope.options.levels)}
     first = {
@@ -159,8 +174,13 @@ def _ready(
             mode = fdb.StreamingMode.want_all
             begin = page[-1].key + b"\x00"
             rows = chain(page, tr.snapshot.get_range(begin, within.stop, streaming_mode=mode))
-        for one in run.ready(keys, rows, within.start):
-            yield one.position, one.value
+        for row in run.rows(keys, rows):
+            fits = row.since(within.start)
+            for key, value in zip(row.keys[fits:], row.values[fits:], strict=True):
+                size = len(value)
+                if limits.size is not None:
+                    size += open_envelope(value).chunk_bytes
+                yield level, key, 1, size
 
 
 def _within(keys: QueueKeys, level: int, places: Mapping[int, bytes], limits: BatchLimits) -> slice:

@@ -294,9 +294,11 @@ def test_a_stream_begins_where_each_level_is_told_to(
     assert rows(reader, start, latest(reader, start)) == [b"51", b"00", b"01"]
 
 
+@pytest.mark.parametrize("history", [None, 3_600])
 def test_a_stream_that_takes_leaves_what_stands_before_its_begin(
-    db: fdb.Database, queue: Queue, source: dict[str, str]
+    db: fdb.Database, queue: Queue, source: dict[str, str], history: int | None
 ) -> None:
+    queue.set_options(db, history_seconds=history)
     # Given a begin among messages that were enqueued together, in several rows
     for level in (9, 4):
         queue.enqueue_many(

@@ -158,22 +158,16 @@ def drain(
 
 
 def _left(db: fdb.Database, queue: Queue) -> Left:
-    depth = queue.depth(db)
-    why = []
-    if depth.ready and queue.options(db).paused:
-        why.append(f"{depth.ready:,} ready: the queue is paused")
-    elif depth.ready:
-        why.append(f"{depth.ready:,} ready that arrived after it began")
-    if depth.waiting:
-        why.append(f"{depth.waiting:,} waiting for others of their keys or limits")
-    if depth.retrying:
-        why.append(f"{depth.retrying:,} retrying")
-    if depth.scheduled:
-        why.append(f"{depth.scheduled:,} scheduled")
-    if depth.leased:
-        why.append(f"{depth.leased:,} leased by other consumers")
-    states = depth.ready, depth.waiting, depth.retrying, depth.scheduled, depth.leased
-    return Left(*states, tuple(why))
+    depth, paused = queue.depth(db), queue.options(db).paused
+    words = {
+        "ready": "ready: the queue is paused" if paused else "ready that arrived after it began",
+        "waiting": "waiting for others of their keys or limits",
+        "retrying": "retrying",
+        "scheduled": "scheduled",
+        "leased": "leased by other consumers",
+    }
+    left = {state: getattr(depth, state) for state in words}
+    return Left(**left, why=tuple(f"{n:,} {words[state]}" for state, n in left.items() if n))
 
 
 def _name(queue: Queue, path: str) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 from pyspark.sql.datasource import (
     DataSourceReader,
@@ -28,23 +27,16 @@ from ...queue.internals import Internals
 from ...queue.queue import Queue
 from ...schema.keys import LOWEST, QueueKeys
 from ...store.binding import fdb
-from ..stores import SharedQueue
 from . import places, tables
-from .columns import INT, LONG, STRING, TABLES, Decoder, Layout
+from .columns import INT, LONG, STRING, TABLES, Layout
 from .leading import leading
-from .places import Places
 from .settings import BATCH, PLACES, Location, UserOptions
-from .tables import HISTORY, LATER, RowFilter, Scan
+from .tables import HISTORY, LATER, ReadSettings, RowFilter, Scan
 
 
-class BatchReadSettings(Struct, frozen=True):
+class BatchReadSettings(ReadSettings, frozen=True, kw_only=True):
     """The options of a batch read. pushdown: None if they do not say."""
 
-    location: Location
-    layout: Layout
-    row_filter: RowFilter
-    starting_offsets: Places | None
-    ending_offsets: Places | None
     partition_bytes: int
     pushdown: bool | None
     skip_expiring: int
@@ -59,12 +51,8 @@ class BatchReadSettings(Struct, frozen=True):
         for name in PLACES:
             if name in options and layout.table != "ready":
                 raise InvalidOptions(option=name, problem="of tables, only ready has places")
-        return cls(Location.of(options), layout, row_filter, **options.fields(cls))
-
-    @property
-    def places(self) -> tuple[Places, Places]:
-        """Where to begin and to end."""
-        return self.starting_offsets or (), self.ending_offsets or ()
+        location = Location.of(options)
+        return cls(location=location, layout=layout, row_filter=row_filter, **options.fields(cls))
 
 
 class BatchReader(tables.TableReader, DataSourceReader):
@@ -136,18 +124,14 @@ def _of_time(row_filter: RowFilter, each: Filter, value: datetime) -> RowFilter:
 def _ranges(db: fdb.Database, queue: Queue, settings: BatchReadSettings) -> list[slice]:
     """The key ranges of a table."""
     keys, row_filter, table = Internals(queue).keys, settings.row_filter, settings.layout.table
-    match table:
-        case "leased":
-            return [keys.lease.rows]
-        case "dead":
-            return [keys.dead.rows]
-        case "waiting":
-            return [keys.waiting.rows]
-        case "history":
-            kept = Internals(queue).read(
-                db, lambda tr: history.lines(tr, Internals(queue).scope(tr), settings.skip_expiring)
-            )
-            return [kept]
+    whole = {"leased": keys.lease, "dead": keys.dead, "waiting": keys.waiting}
+    if table in whole:
+        return [whole[table].rows]
+    if table == HISTORY:
+        kept = Internals(queue).read(
+            db, lambda tr: history.lines(tr, Internals(queue).scope(tr), settings.skip_expiring)
+        )
+        return [kept]
     levels = row_filter.levels
     if levels is None:
         levels = frozenset(range(queue.options(db).levels))
@@ -186,17 +170,13 @@ def _due(keys: QueueKeys, level: int, row_filter: RowFilter) -> slice:
 def reader(options: Mapping[str, str], schema: StructType, pushdown: bool = False) -> BatchReader:
     """A reader whose options, schema and queue are checked.
 
-    pushdown: whether to take conditions, unless the options say. Raises ``InvalidOptions``,
-    ``InvalidSchema``, ``InvalidSelector``, ``QueueNotFound``, and a ``StoreError`` if there is no
-    store.
+    pushdown: whether to take conditions, unless the options say. Raises what
+    ``BatchReadSettings.of`` and ``find`` raise.
     """
     settings = BatchReadSettings.of(options)
-    # Made only for its errors: this process plans, and others decode.
-    Decoder(settings.layout, schema)
-    queue = SharedQueue.find(settings.location)
+    queue = settings.find(schema)
     levels = settings.row_filter.levels or frozenset()
     if any(level >= queue.levels for level in levels):
         raise InvalidOptions(option="levels", problem=f"the levels are 0 to {queue.levels - 1}")
-    places.check(sum(settings.places, ()), queue.levels)
     given = pushdown if settings.pushdown is None else settings.pushdown
     return (FilteringReader if given else BatchReader)(settings, schema, queue)

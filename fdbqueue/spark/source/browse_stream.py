@@ -7,7 +7,6 @@ complete, except for messages that were taken in the meantime, which they miss.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from msgspec.structs import replace
@@ -26,30 +25,14 @@ from ...store.binding import fdb
 from ...subscriptions.external_cursors import PassedMessages, Stretch
 from . import tables
 from .leading import leading
-from .stream_offsets import Offset, StreamProgress, StreamReader, other_checkpoint
+from .stream_offsets import Offset, StreamReader, other_checkpoint
 from .tables import HISTORY, Ranges, Scan
 
 Levels = dict[int, Stretch]
 
 
-@dataclass
-class Browsing(StreamProgress):
-    """first: where the stream begins. planned: the last batch, and what it passes. verified:
-    whether the checkpoint fits the queue. seen: the version at which nothing more was there."""
-
-    first: Offset | None = None
-    planned: tuple[Offset, list[Stretch]] | None = None
-    verified: bool = False
-    seen: int = 0
-
-
 class BrowseReader(StreamReader):
     """Reads a table by places. One object in the driver lives as long as the query runs."""
-
-    _progress: Browsing
-
-    def begun(self) -> Browsing:
-        return Browsing()
 
     @leading()
     def initialOffset(self) -> Offset:

@@ -20,13 +20,7 @@ from ...schema.scope import Scope
 from ...store.binding import fdb
 from ...store.clocks import VERSIONS_PER_SECOND
 from ...subscriptions import external_cursors
-from ...subscriptions.external_cursors import (
-    MAX_PASSED,
-    MAX_PASSED_BYTES,
-    STRETCH,
-    PassedMessages,
-    Stretch,
-)
+from ...subscriptions.external_cursors import PassedMessages
 from ...subscriptions.start_position import FIRST
 from .places import Places
 from .tables import HISTORY
@@ -128,31 +122,16 @@ class Log(BrowsedReady, frozen=True):
             # A letter has the version at which its transaction read, and may commit up to five
             # seconds later, behind a place that was passed.
             end = min(end, scope.version(tr) - SETTLED)
-        prefix, count = self.prefix(scope.keys, 0), 0
-        passed = PassedMessages({0: place}, [Stretch(0, place, place)])
-        rows = tr.snapshot.get_range(prefix + place, prefix + self._before(scope, end))
-        for key, value in rows:
-            size, messages = len(value), self.count([value])
-            if self.part != HISTORY:
-                size += DeadLetter.opened(value, NOWHERE).envelope.chunk_bytes
-            over = limits.messages is not None and count + messages > limits.messages
-            over = over or (limits.size is not None and passed.size + size > limits.size)
-            if over and (more or count):
-                passed.ended = True
-                break
-            last = passed.stretches[-1]
-            if last.messages >= STRETCH:
-                last = Stretch(0, last.end, last.end)
-                passed.stretches.append(last)
-            last.end = passed.places[0] = key[len(prefix) :] + b"\x00"
-            last.messages += messages
-            count, passed.size = count + messages, passed.size + size
-            if count >= MAX_PASSED or passed.size >= MAX_PASSED_BYTES:
-                break
-        else:
-            passed.ended = True
-        passed.stretches = [each for each in passed.stretches if each.messages]
-        return passed
+        prefix = self.prefix(scope.keys, 0)
+        found = tr.snapshot.get_range(prefix + place, prefix + self._before(scope, end))
+        rows = ((0, kv.key, *self._weigh(kv.value)) for kv in found)
+        return external_cursors.pass_over(rows, {0: prefix}, {0: place}, limits, more=more)
+
+    def _weigh(self, value: bytes) -> tuple[int, int]:
+        """How many messages a row has, and how many bytes."""
+        if self.part == HISTORY:
+            return self.count([value]), len(value)
+        return 1, len(value) + DeadLetter.opened(value, NOWHERE).envelope.chunk_bytes
 
     def lost(self, tr: fdb.Transaction, scope: Scope, place: bytes, seen: int) -> bool:
         kept = scope.options.history_seconds

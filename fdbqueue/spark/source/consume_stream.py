@@ -7,8 +7,6 @@ next one or commits it; either comes after the sink has committed it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 
@@ -20,24 +18,12 @@ from ...queue.streams.planner import Mark, Planner
 from ...store.binding import fdb
 from ...subscriptions.start_position import FIRST
 from .leading import leading
-from .stream_offsets import Offset, StreamProgress, StreamReader
+from .stream_offsets import Offset, StreamReader
 from .tables import Scan
-
-
-@dataclass
-class Consuming(StreamProgress):
-    """planner: this run of the consumer."""
-
-    planner: Planner | None = None
 
 
 class ConsumeReader(StreamReader):
     """Reads a queue by plans. One object in the driver lives as long as the query runs."""
-
-    _progress: Consuming
-
-    def begun(self) -> Consuming:
-        return Consuming()
 
     @leading()
     def initialOffset(self) -> Offset:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from difflib import get_close_matches
+from collections.abc import Callable, Iterable, Mapping
+from difflib import SequenceMatcher
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
@@ -62,17 +62,15 @@ class FdbQueueSource(DataSource):
         # What Spark says of a table in a catalog, before it forgets its options.
         options = {} if "provider" in options else options
         super().__init__(options)  # type: ignore[arg-type]
-        problems: list[tuple[int, InvalidInput]] = []
+        problems: list[tuple[float, InvalidInput]] = []
         for known, check in _SETTINGS:
             try:
                 check(options)
                 return
             except InvalidInput as error:
-                names = [name.lower() for name in known]
-                fit = sum(bool(get_close_matches(name.lower(), names)) for name in options)
-                problems.append((fit, error))
-        # Of the kind that has most of the options that were given, or ones like them: it is the one
-        # that was meant.
+                problems.append((sum(_likeness(name, known) for name in options), error))
+        # Of the kind whose options are most like those that were given: it is the one that was
+        # meant.
         raise max(problems, key=lambda each: each[0])[1]
 
     @classmethod
@@ -115,3 +113,8 @@ class FdbQueueSource(DataSource):
             return kind.of(self.options, schema, self.parallelism)
         except QueueError as error:
             return stream_offsets.Refused(error)
+
+
+def _likeness(name: str, known: Iterable[str]) -> float:
+    """How much a name is like one of those that are known: 1 if it is one."""
+    return max(SequenceMatcher(None, name.lower(), each.lower()).ratio() for each in known)

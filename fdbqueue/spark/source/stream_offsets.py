@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from msgspec import Struct
 from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -28,18 +27,19 @@ from ...messages.streams import table_scan
 from ...messages.streams.planning import BatchLimits
 from ...messages.streams.table_scan import ScanPage
 from ...queue.internals import Internals
+from ...queue.streams.planner import Planner
 from ...schema import once
 from ...schema.keys import LOWEST, QueueKeys
 from ...store.binding import fdb
+from ...subscriptions.external_cursors import Stretch
 from ...subscriptions.start_position import FIRST, NOW, StartPosition
 from ..stores import SharedQueue
 from . import browsed, places, tables
 from .browsed import BrowsedReady
-from .columns import Decoder, Layout
+from .columns import Layout
 from .leading import leading
 from .places import Places
 from .settings import STREAM, Location, UserOptions
-from .tables import RowFilter
 
 BROWSE, CONSUME = "browse", "consume"
 _EARLIER = "an earlier queue of the same name, whose identity was"
@@ -50,35 +50,31 @@ _NOW: Places = ((None, StartPosition.of("startingTimestamp", NOW)),)
 Offset = dict[str, Any]
 
 
-class StreamSettings(Struct, frozen=True):
+class StreamSettings(tables.ReadSettings, frozen=True, kw_only=True):
     """The options of a stream."""
 
-    location: Location
-    layout: Layout
     mode: str
     consumer: str | None
-    starting_offsets: Places | None
     starting_timestamp: int | None
-    ending_offsets: Places | None
     min_messages_per_batch: int
     max_trigger_delay: int
     max_messages_per_batch: int
     max_bytes_per_batch: int
     partitions: int | None
     fail_on_data_loss: bool
-    row_filter: RowFilter = tables.EVERYTHING
 
     @classmethod
     def of(cls, texts: Mapping[str, str]) -> StreamSettings:
         """Parse and check. Raises ``InvalidOptions``, ``InvalidArgument``."""
         options = UserOptions(texts, STREAM)
-        settings = cls(Location.of(options), Layout.of(options), **options.fields(cls))
+        location, layout = Location.of(options), Layout.of(options)
+        settings = cls(location=location, layout=layout, **options.fields(cls))
         for option, problem in settings._problems():
             raise InvalidOptions(option=option, problem=problem)
         return settings
 
     def _problems(self) -> Iterator[tuple[str, str]]:
-        table, starts = self.layout.table, self.starting_offsets or ()
+        table, (starts, ends) = self.layout.table, self.places
         if self.mode == CONSUME:
             if table != "ready":
                 yield "table", "a stream takes ready messages only"
@@ -92,7 +88,7 @@ class StreamSettings(Struct, frozen=True):
             yield "startingTimestamp", "give either this or startingOffsets"
         if table == "ready":
             return
-        if self.ending_offsets:
+        if ends:
             yield "endingOffsets", "only ready messages have places"
         if any(level is not None or place.position for level, place in starts):
             yield "startingOffsets", "a log begins at first, or now"
@@ -103,47 +99,46 @@ class StreamProgress:
     """How far a stream has come, as only the driver knows: tasks get nothing of it.
 
     stops: where the stream ends, if Spark wants it to end; bounds: where the options want it to.
-    waits_since: since when messages wait for more of them.
+    waits_since: since when messages wait for more of them. planner: this run of a consumer.
+
+    Of one that browses: first: where it begins. planned: the last batch, and what it passes.
+    verified: whether the checkpoint fits the queue. seen: the version at which nothing more was
+    there.
     """
 
     stops: dict[int, int] | None = None
     bounds: dict[int, int] | None = None
     waits_since: float | None = None
+    planner: Planner | None = None
+    first: Offset | None = None
+    planned: tuple[Offset, list[Stretch]] | None = None
+    verified: bool = False
+    seen: int = 0
 
 
 class StreamReader(tables.TableReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The common part of both readers. parallelism: of the cluster."""
 
     _settings: StreamSettings
-    _progress: StreamProgress
 
     def __init__(
         self, settings: StreamSettings, schema: StructType, queue: SharedQueue, parallelism: int = 0
     ) -> None:
         super().__init__(settings, schema, queue)
-        self._progress = self.begun()
+        self._progress = StreamProgress()
         self._parts = settings.partitions or parallelism or os.cpu_count() or 1
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._settings, self._schema, self._queue)
 
-    def begun(self) -> StreamProgress:
-        """The state of a stream that begins."""
-        return StreamProgress()
-
     @classmethod
     def of(cls, options: Mapping[str, str], schema: StructType, parallelism: int = 0) -> Self:
         """A reader whose options, schema and queue are checked.
 
-        Raises ``InvalidOptions``, ``InvalidSchema``, ``InvalidArgument``, ``QueueNotFound``, and a
-        ``StoreError`` if there is no store.
+        Raises what ``StreamSettings.of`` and ``find`` raise.
         """
         settings = StreamSettings.of(options)
-        Decoder(settings.layout, schema)
-        queue = SharedQueue.find(settings.location)
-        offsets = (settings.starting_offsets or ()) + (settings.ending_offsets or ())
-        places.check(offsets, queue.levels)
-        return cls(settings, schema, queue, parallelism)
+        return cls(settings, schema, settings.find(schema), parallelism)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """The limit of a batch, unless Spark asks for everything."""
@@ -224,10 +219,10 @@ class StreamReader(tables.TableReader, DataSourceStreamReader, SupportsTriggerAv
         stops, everything = self._progress.stops, isinstance(limit, ReadAllAvailable)
         if everything and stops is None:
             stops = self.ends()
-        if self._settings.ending_offsets:
+        _, ends = self._settings.places
+        if ends:
             if self._progress.bounds is None:
                 db, queue = self._queue.open()
-                ends = self._settings.ending_offsets
                 found = Internals(queue).read(
                     db, lambda tr: places.find(tr, Internals(queue).scope(tr), ends)
                 )

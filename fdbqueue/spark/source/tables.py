@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 from msgspec import Struct
@@ -36,8 +36,11 @@ from ...store.binding import fdb
 from ...values.model import Due, Position
 from ...values.selector import Selector
 from ..stores import SharedQueue
+from . import places
 from .columns import ColumnRows, Decoder, Layout, decoding, enqueued_at, values
 from .leading import all_leading
+from .places import Places
+from .settings import Location
 
 HISTORY = "history"
 TIMES = {"retrying": "due_at", "scheduled": "due_at", "dead": "died_at", HISTORY: "at"}
@@ -217,23 +220,38 @@ class Scan(InputPartition):
     number: int = 0
 
 
-class _ReaderSettings(Protocol):
-    """The settings that every reader has."""
+class ReadSettings(Struct, frozen=True, kw_only=True):
+    """The options of every read."""
+
+    location: Location
+    layout: Layout
+    row_filter: RowFilter = EVERYTHING
+    starting_offsets: Places | None
+    ending_offsets: Places | None
 
     @property
-    def layout(self) -> Layout:
-        """The shape of rows."""
+    def places(self) -> tuple[Places, Places]:
+        """Where to begin and to end."""
+        return self.starting_offsets or (), self.ending_offsets or ()
 
-    @property
-    def row_filter(self) -> RowFilter:
-        """Which rows."""
+    def find(self, schema: StructType) -> SharedQueue:
+        """The queue, which is asked for rows of a schema.
+
+        Raises ``InvalidOptions``, ``InvalidSchema``, ``QueueNotFound``, and a ``StoreError`` if
+        there is no store.
+        """
+        # Made only for its errors: this process plans, and others decode.
+        Decoder(self.layout, schema)
+        queue = SharedQueue.find(self.location)
+        places.check(sum(self.places, ()), queue.levels)
+        return queue
 
 
 @dataclass(eq=False)
 class TableReader:
     """What tasks get of every reader: plain values only, which Spark pickles."""
 
-    _settings: _ReaderSettings
+    _settings: ReadSettings
     _schema: StructType
     _queue: SharedQueue
 
