@@ -62,6 +62,7 @@ def test_fresh_seeds_keep_every_guarantee() -> None:
     assert sum(outcome["operations"] for outcome in found) >= FRESH_OPERATIONS
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("line", CORPUS)
 def test_what_once_failed_does_not_fail_again(line: str) -> None:
     sound(simulate(*line.split()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fdbqueue.schema import key_kinds
@@ -34,6 +34,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.name} {row.keys}")
+@settings(max_examples=20)
 @given(data=st.data())
 def test_a_key_is_the_tuple_of_its_row(
     row: KindKeys[*tuple[object, ...]], data: st.DataObject
