@@ -10,6 +10,7 @@ the answer. A request that changes calls its consumer to lead.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import Enum
 from typing import Any, NamedTuple, final
 
 from msgspec import Struct
@@ -63,6 +64,14 @@ class Ticket(Struct, frozen=True):
 
     def __reduce__(self) -> tuple[Callable[..., Ticket], tuple[object, ...]]:
         return Ticket, (self.index, self.claim, self.request, self.certain_until, self.leads)
+
+
+class Asks(Enum):
+    """How often a consumer asks."""
+
+    NOW_AND_THEN = "it sleeps until its request is answered"
+    IN_A_LOOP = "it looks for its answer at once, and so does not watch the request"
+    IN_A_LOOP_AND_LEADS = "it may lead as well while it is away, since it will soon ask again"
 
 
 class LineReads(NamedTuple):
@@ -126,15 +135,10 @@ def asking(
     scope: Scope,
     requests: Sequence[Request],
     claims: Sequence[bytes],
-    *,
-    returns: bool = False,
-    soon: bool = False,
+    asks: Asks = Asks.NOW_AND_THEN,
 ) -> list[Waiter]:
-    """Requests of one process that is alive now, in their order, each to be answered by one claim.
-
-    returns: whether the consumer may lead while it is away, since it will soon ask again.
-    soon: whether it looks for its answer at once, and so does not watch the request.
-    """
+    """Requests of one process that is alive now, in their order, each to be answered by one
+    claim."""
     version = scope.version(tr)
     return [
         Waiter(
@@ -145,8 +149,8 @@ def asking(
                 max_messages=min(one.max_messages, lease.MAX_TOGETHER),
                 alive_until=version + _ALIVE_VERSIONS,
                 called=False,
-                returns=returns,
-                soon=soon,
+                returns=asks is Asks.IN_A_LOOP_AND_LEADS,
+                soon=asks is not Asks.NOW_AND_THEN,
             ),
         )
         for claim, one in zip(claims, requests, strict=True)

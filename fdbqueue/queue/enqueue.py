@@ -10,6 +10,7 @@ from typing import Any, Generic
 from ..consumers import wakeups
 from ..errors import InvalidArgument
 from ..messages.enqueue import admission
+from ..messages.enqueue.bounds import Room
 from ..messages.transaction_budget import STEP_BYTES, weight
 from ..schema import once
 from ..store import tasks
@@ -138,9 +139,9 @@ class Enqueuing(Handle, Generic[T]):
     def _enqueue_shared(self, db: fdb.Database, given: admission.Draft, room: Seconds) -> str:
         """Enqueue one message beside other tasks."""
 
-        def attempt(resuming: bool) -> str:
-            if resuming:
-                return self._attempt(db, [given], resuming).ids[0]
+        def attempt(known: Room) -> str:
+            if known is Room.REFUSED:
+                return self._attempt(db, [given], known).ids[0]
             return self._combiner.ask(db, given, weight(given.envelope))
 
         return back_pressure.patiently(self, db, attempt, room)
@@ -165,6 +166,13 @@ class Enqueuing(Handle, Generic[T]):
         """``Queue.enqueue_many`` without a group."""
         if room is not ROOM_SECONDS:
             room = durations.patience("room", room)
+        admitted = self._admit(tr, self._drafts(tr, messages), room)
+        return Enqueued(admitted.ids, admitted.new)
+
+    def _drafts(
+        self, tr: Transactor, messages: Iterable[NewMessage[T] | T]
+    ) -> list[admission.Draft]:
+        """Several messages, checked, for one transaction."""
         check_several(messages)
         given = drafts(messages, self._clock.now_ms(tr), self._serializer)
         if not 0 < len(given) <= MAX_BATCH:
@@ -173,8 +181,7 @@ class Enqueuing(Handle, Generic[T]):
                 value=len(given),
                 problem=f"give 1 to {MAX_BATCH:,} messages in one call",
             )
-        admitted = self._admit(tr, given, room)
-        return Enqueued(admitted.ids, admitted.new)
+        return given
 
     def _admit(
         self, tr: Transactor, given: Sequence[admission.Draft], room: Seconds
@@ -185,13 +192,13 @@ class Enqueuing(Handle, Generic[T]):
         return back_pressure.patiently(self, tr, partial(self._attempt, tr, given), room)
 
     def _attempt(
-        self, db: fdb.Database, given: Sequence[admission.Draft], resuming: bool = False
+        self, db: fdb.Database, given: Sequence[admission.Draft], room: Room = Room.UNKNOWN
     ) -> admission.Admitted:
-        """Enqueue valid messages, or raise ``QueueFull``; ``resuming`` is as in ``admit``."""
-        return once.run(db, self._keys.once, self._put, given, resuming, wrote=_wrote)
+        """Enqueue valid messages, or raise ``QueueFull``."""
+        return once.run(db, self._keys.once, self._put, given, room, wrote=_wrote)
 
     def _put(
-        self, tr: fdb.Transaction, given: Sequence[admission.Draft], resuming: bool = False
+        self, tr: fdb.Transaction, given: Sequence[admission.Draft], room: Room = Room.UNKNOWN
     ) -> admission.Admitted:
         keys, entry = self._keys, self._entry
         known, found, waiting = entry.known, None, None
@@ -209,7 +216,7 @@ class Enqueuing(Handle, Generic[T]):
         scope = entry.scope(tr, beside)
         # If the options have changed, what was read by the old ones may be of other levels: it is
         # read anew.
-        admitted = admission.admit(tr, scope, given, found if scope is known else None, resuming)
+        admitted = admission.admit(tr, scope, given, found if scope is known else None, room)
         if waiting is not None and _wrote(admitted):
             wakeups.wake(tr, keys, waiting)
         return admitted

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Bounds, Depth, KeyLimits, NewMessage, Queue
+from fdbqueue import Bounds, Depth, KeyLimits, NewMessage, Queue, Then
 from fdbqueue.consumers import sessions
 from fdbqueue.errors import InvalidArgument, InvalidOptions, OptionsMismatch, QueueFull
 from fdbqueue.messages.enqueue import admission
@@ -193,8 +193,24 @@ def test_producers_at_the_bound_do_not_choose_the_same_message_again(
 # -- block ------------------------------------------------------------------------------------
 
 
+PRODUCERS: dict[str, Callable[[Database, Queue], object]] = {
+    "one": lambda db, queue: queue.enqueue(db, b"e", room=DEADLINE),
+    "several": lambda db, queue: queue.enqueue_many(db, [b"e"], room=DEADLINE),
+    "group": lambda db, queue: queue.enqueue_many(
+        db, [b"e"], room=DEADLINE, group=Then(NewMessage(b"then", delay=3600))
+    ),
+    "import": lambda db, queue: queue.streams.importer("i").enqueue(
+        db, [b"e"], since=b"", until=b"1", room=DEADLINE
+    ),
+}
+
+
+@pytest.mark.parametrize("produces", PRODUCERS.values(), ids=PRODUCERS)
 def test_a_blocked_producer_goes_on_at_the_low_water_mark(
-    db: Database, space: Subspace, monkeypatch: pytest.MonkeyPatch
+    db: Database,
+    space: Subspace,
+    monkeypatch: pytest.MonkeyPatch,
+    produces: Callable[[Database, Queue], object],
 ) -> None:
     queue = bounded(db, space, **BLOCKING)
     queue.enqueue_many(db, [b"a", b"b", b"c", b"d"])
@@ -213,7 +229,7 @@ def test_a_blocked_producer_goes_on_at_the_low_water_mark(
     monkeypatch.setattr(admission, "admit", watched)
 
     def produce() -> None:
-        queue.enqueue(db, b"e", room=DEADLINE)
+        produces(db, queue)
         done.set()
 
     producer = threading.Thread(target=produce)

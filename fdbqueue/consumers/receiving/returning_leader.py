@@ -37,6 +37,13 @@ def asks(access: Access) -> None:
     access.rests -= access.rests > 0
 
 
+def asks_in_line(access: Access, *, rests: bool = False) -> line.Asks:
+    """How often the consumer asks. rests: whether it leaves the lead to others."""
+    if not access.returns:
+        return line.Asks.NOW_AND_THEN
+    return line.Asks.IN_A_LOOP if rests else line.Asks.IN_A_LOOP_AND_LEADS
+
+
 def spares(access: Access) -> bool:
     """Whether the caller leads, and may take a message without serving the line: it has just done
     so."""

@@ -123,8 +123,8 @@ def attempt(
     if joins and not spares:
         access.crowded = _lines(scope, ahead, requests, failed)
         if access.crowded:
-            soon, returns = access.returns, access.returns and not access.rests
-            asked = line.asking(tr, scope, requests, claims, returns=returns, soon=soon)
+            asks = returning_leader.asks_in_line(access, rests=access.rests > 0)
+            asked = line.asking(tr, scope, requests, claims, asks)
             return [*line.join(tr, scope, access.line, ahead.led, asked)]
     due = ahead.due(scope)
     issued = issued or supply.issue(tr, wanted)
@@ -148,8 +148,7 @@ def _serve(
     led: returning_leader.LeaderReads,
 ) -> list[Outcome] | None:
     """Serve the line, and these behind all others; None if somebody else leads it now."""
-    soon = access.returns
-    own = line.asking(tr, scope, requests, claims, returns=soon, soon=soon)
+    own = line.asking(tr, scope, requests, claims, returning_leader.asks_in_line(access))
     return returning_leader.serve(tr, access, scope, own, led)
 
 

@@ -21,6 +21,7 @@ from ..delivery import failures
 from ..groups import members
 from ..slots import taking
 from . import append, bounds, dedup, last_values, level_order, unique_keys
+from .bounds import Room
 
 
 class Draft(Struct, frozen=True, gc=False):
@@ -75,7 +76,7 @@ class EnqueueReads(Struct, frozen=True):
 
 
 def reads(
-    tr: fdb.Transaction, scope: Scope, drafts: Sequence[Draft], room_made: bool = False
+    tr: fdb.Transaction, scope: Scope, drafts: Sequence[Draft], room: Room = Room.UNKNOWN
 ) -> EnqueueReads | None:
     """Issue the reads for messages: snapshot reads, but for those of dedup ids and unique keys.
     None for messages that read one after the other. Raises ``InvalidArgument``."""
@@ -98,7 +99,7 @@ def reads(
         if level not in ends:
             # One read for each level, not for each message: its messages stand behind each other.
             ends[level] = place.reads(tr, scope.keys, level)
-    load = None if room_made else bounds.reads(tr, scope)
+    load = None if room is Room.MADE else bounds.reads(tr, scope)
     if bare:
         return EnqueueReads(bare, later, levels, ends, {}, load, None)
     ready = [draft.envelope for draft in drafts if draft.due_ms is None]
@@ -113,13 +114,11 @@ def admit(
     scope: Scope,
     drafts: Sequence[Draft],
     found: EnqueueReads | None = None,
-    resuming: bool = False,
-    room_made: bool = False,
+    room: Room = Room.UNKNOWN,
 ) -> Admitted:
     """Let messages in, in their order, except those that are there already.
 
-    found: the reads, if the caller has issued them. resuming: whether it was refused before, since
-    the queue was full. room_made: whether there is room.
+    found: the reads, if the caller has issued them.
 
     One round trip; another if a unique key is known: whoever holds one and has expired ends; two
     more if others are dropped to make room, since these free what was read. Raises
@@ -128,9 +127,9 @@ def admit(
     """
     for draft in drafts if scope.options.ordered else ():
         level_order.check_sortable(scope.options, draft.envelope.headers, draft.envelope.gate)
-    found = found or reads(tr, scope, drafts, room_made)
+    found = found or reads(tr, scope, drafts, room)
     if found is None:
-        return _admit_in_turn(tr, scope, drafts, resuming)
+        return _admit_in_turn(tr, scope, drafts, room)
     ids: dict[int, str] = {}
     twins: dict[int, int] = {}
     new: Sequence[int] = range(len(drafts))
@@ -139,7 +138,7 @@ def admit(
         if ended:  # What was read is no more.
             # Issued reads still say that the ended ones are there; reads of the same transaction do
             # not.
-            return admit(tr, scope, drafts, None, resuming, room_made)
+            return admit(tr, scope, drafts, None, room)
         new = [n for n in new if n not in ids and n not in twins]
     inline = found.bare  # Else some may have to be compressed, or to stand in chunks.
     entries: list[tuple[int, Envelope]] = []
@@ -151,11 +150,11 @@ def admit(
     for _, envelope in () if inline else entries:
         check_payload(envelope.payload, scope.options.max_payload)
     # Before payloads are stored: ``QueueFull`` must leave nothing behind in a caller's transaction.
-    dropped = found.load is not None and bounds.make_room(tr, scope, found.load, entries, resuming)
+    dropped = found.load is not None and bounds.make_room(tr, scope, found.load, entries, room)
     if not inline:
         entries = [(level, payloads.store(tr, scope, each)) for level, each in entries]
     if dropped:  # What they held is free, or others have it.
-        found = reads(tr, scope, drafts, room_made=True) or found
+        found = reads(tr, scope, drafts, room=Room.MADE) or found
     alone: Collection[StoredMessage]
     if found.later:
         added, alone = _put(tr, scope, [drafts[n] for n in new], entries, found)
@@ -186,16 +185,16 @@ def _write_beside(tr: fdb.Transaction, scope: Scope, messages: Collection[Stored
 
 
 def _admit_in_turn(
-    tr: fdb.Transaction, scope: Scope, drafts: Sequence[Draft], resuming: bool
+    tr: fdb.Transaction, scope: Scope, drafts: Sequence[Draft], room: Room
 ) -> Admitted:
     """``admit`` one after the other, so that each finds what those before it have left. Some are
     written before ``QueueFull`` is raised for another."""
     for draft in drafts:
         check_payload(draft.envelope.payload, scope.options.max_payload)
         scope.level(draft.envelope.priority)
-    _make_room(tr, scope, drafts, resuming)
+    _make_room(tr, scope, drafts, room)
     each = [
-        admit(tr, scope, [draft], room_made=True)
+        admit(tr, scope, [draft], room=Room.MADE)
         if draft.on_conflict == "keep"
         else _replace(tr, scope, draft)
         for draft in drafts
@@ -207,7 +206,7 @@ def _admit_in_turn(
     )
 
 
-def _make_room(tr: fdb.Transaction, scope: Scope, drafts: Sequence[Draft], resuming: bool) -> None:
+def _make_room(tr: fdb.Transaction, scope: Scope, drafts: Sequence[Draft], room: Room) -> None:
     """Make room for those of some messages that come in beside what waits: for all at once, as each
     alone would read the oldest messages anew. One that replaces another needs none, unless that is
     among those that go to make room."""
@@ -216,7 +215,7 @@ def _make_room(tr: fdb.Transaction, scope: Scope, drafts: Sequence[Draft], resum
         new = [(scope.level(each.priority), each) for each in _coming(tr, scope, drafts)]
         if len(new) == before:
             return
-        bounds.make_room(tr, scope, found, new, resuming)
+        bounds.make_room(tr, scope, found, new, room)
         # Dropping may have ended a message that one of these was to replace: then that one is new,
         # and needs room, too. It ends, since more become new each time.
         before, found = len(new), bounds.reads(tr, scope)
@@ -248,12 +247,12 @@ def _replace(tr: fdb.Transaction, scope: Scope, draft: Draft) -> Admitted:
     names = dedup.reads(tr, scope, draft.dedup_id, draft.envelope.unique, now_ms)
     holder = dedup.holder(names, now_ms)
     if holder is not None and unique_keys.end_expired(tr, scope, [holder], now_ms):
-        return admit(tr, scope, [plain], room_made=True)
+        return admit(tr, scope, [plain], room=Room.MADE)
     found = None if holder is None else unique_keys.waiting(tr, scope, holder)
     if holder is None or found is None:
         if holder is not None and draft.envelope.unique is not None:
             unique_keys.take_over(tr, scope, holder, draft.envelope.unique)
-        return admit(tr, scope, [plain], room_made=True)
+        return admit(tr, scope, [plain], room=Room.MADE)
     due_ms = None
     if draft.on_conflict == "debounce":
         due_ms = unique_keys.due(found, draft.due_ms or now_ms, draft.max_delay_ms, now_ms)
@@ -276,7 +275,7 @@ def _replace(tr: fdb.Transaction, scope: Scope, draft: Draft) -> Admitted:
     # debounce off further.
     envelope = replace(draft.envelope, enqueued_at_ms=old.enqueued_at_ms, keep_result_ms=kept_ms)
     again = replace(plain, envelope=envelope, due_ms=due_ms)
-    return Admitted(admit(tr, scope, [again], room_made=True).ids, 0, 1)
+    return Admitted(admit(tr, scope, [again], room=Room.MADE).ids, 0, 1)
 
 
 def _names(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from enum import Enum
 
 from msgspec import Struct
 
@@ -76,6 +77,14 @@ def _beyond(bound: int | None, share: float, amount: int) -> int:
 FITS = Load(0, 0)
 
 
+class Room(Enum):
+    """What is known of the room for messages that come in."""
+
+    UNKNOWN = "nothing yet"
+    REFUSED = "they were refused before: there is room once the load is at the low-water mark"
+    MADE = "there is room"
+
+
 def reads(tr: fdb.Transaction, scope: Scope) -> fdb.FDBRange | None:
     """Issue a snapshot read of the counters; None where the queue has no bounds."""
     if not scope.options.bounds.some:
@@ -89,12 +98,9 @@ def make_room(
     scope: Scope,
     found: fdb.FDBRange,
     entries: Sequence[tuple[int, Envelope]],
-    resuming: bool = False,
+    room: Room = Room.UNKNOWN,
 ) -> bool:
     """Make room for messages, given as (level, envelope); returns whether others were dropped.
-
-    resuming: whether the caller was refused before. Then there is room only once the load has come
-        down to the low-water mark.
 
     Dropping messages takes a second round trip, and conflicts with their consumers. Raises
     ``QueueFull``, before anything is written.
@@ -103,11 +109,11 @@ def make_room(
         return False
     options = scope.options
     new = Load(len(entries), sum(envelope.size for _, envelope in entries))
-    load = _load(tr, scope, found, new, options.bounds.resume_at if resuming else 1.0)
+    load = _load(tr, scope, found, new, options.bounds.resume_at if room is Room.REFUSED else 1.0)
     over = excess(options, load + new)
     # A producer that was refused waits for the low-water mark: otherwise it would be let in, and
     # refused, for each message that is taken.
-    if resuming and excess(options, load, options.bounds.resume_at) != FITS:
+    if room is Room.REFUSED and excess(options, load, options.bounds.resume_at) != FITS:
         raise _full(scope, load, new)
     if over == FITS:
         return False

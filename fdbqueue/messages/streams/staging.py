@@ -36,6 +36,7 @@ from ...values.states import ENQUEUE
 from .. import place, transitions
 from ..enqueue import admission, bounds
 from ..enqueue.admission import Draft
+from ..enqueue.bounds import Room
 from ..run import append, fill, most_rows
 from .packing import runs
 
@@ -224,7 +225,7 @@ def publish(
     sink: str,
     found: SinkState,
     page: StagedPage,
-    resuming: bool,
+    room: Room,
 ) -> SinkState:
     """Enqueue the rows of a page and advance the sink; returns how far it has come.
 
@@ -233,7 +234,7 @@ def publish(
     """
     # In one transaction with the place behind them: however often this is repeated, each row comes
     # once.
-    new = _enqueue(tr, scope, page, resuming) if page.runs else 0
+    new = _enqueue(tr, scope, page, room) if page.runs else 0
     following = replace(
         found,
         published=found.published + page.messages,
@@ -386,7 +387,7 @@ def _windows(
         yield window
 
 
-def _enqueue(tr: fdb.Transaction, scope: Scope, page: StagedPage, resuming: bool) -> int:
+def _enqueue(tr: fdb.Transaction, scope: Scope, page: StagedPage, room: Room) -> int:
     options = scope.options
     closer = options.bounds.some or options.ordered
     closer = closer or (scope.index is not None and scope.index.selective)
@@ -398,7 +399,7 @@ def _enqueue(tr: fdb.Transaction, scope: Scope, page: StagedPage, resuming: bool
         for run in page.runs
         for envelope in run.envelopes
     ]
-    return admission.admit(tr, scope, drafts, resuming=resuming).new
+    return admission.admit(tr, scope, drafts, room=room).new
 
 
 def _append(tr: fdb.Transaction, scope: Scope, taken: Sequence[StagedRun]) -> None:

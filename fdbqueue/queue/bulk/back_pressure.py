@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from ...consumers import sessions
 from ...errors import QueueError, QueueFull
+from ...messages.enqueue.bounds import Room
 from ...schema import once
 from ...schema.consumers import WaitingCalls
 from ...schema.keys import OnceKeys
@@ -44,16 +45,16 @@ class Calls(dict[bytes, "list[_Sign]"]):
     """The calls of this process that wait for room, by the prefix of the queue."""
 
 
-def patiently(queue: Handle, db: fdb.Database, attempt: Callable[[bool], R], room: Seconds) -> R:
+def patiently(queue: Handle, db: fdb.Database, attempt: Callable[[Room], R], room: Seconds) -> R:
     """What ``attempt`` returns; tries again for up to ``room`` seconds while the queue is full.
 
-    attempt: is told whether it was refused before. Raises ``QueueFull``, and ``InvalidArgument``,
+    attempt: is told whether there was none before. Raises ``QueueFull``, and ``InvalidArgument``,
         also for the database of a transaction that the caller is in.
     """
     check_apart(db)
     deadline = patience("room", room) + world.monotonic()
     try:
-        return attempt(False)
+        return attempt(Room.UNKNOWN)
     except QueueFull as error:
         left = deadline - world.monotonic()
         if not error.__dict__["waits"] or left <= 0:
@@ -66,7 +67,7 @@ def patiently(queue: Handle, db: fdb.Database, attempt: Callable[[bool], R], roo
             tasks.sleep(min(world.random.uniform(0.0, longest), left))
             longest = min(2 * longest, LONGEST_PAUSE)
             try:
-                return attempt(True)
+                return attempt(Room.REFUSED)
             except QueueFull:
                 left = deadline - world.monotonic()
                 if left <= 0:

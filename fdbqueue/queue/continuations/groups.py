@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 from ...errors import InvalidArgument
 from ...messages.enqueue import level_order
 from ...messages.enqueue.admission import Draft
+from ...messages.enqueue.bounds import Room
 from ...messages.groups import callbacks, group_state, members
 from ...messages.transaction_budget import STEP_BYTES, fitting
 from ...schema.records import Callback, GroupRecord
@@ -106,12 +108,8 @@ def enqueue_many(
         raise InvalidArgument(argument="name", value=None, problem=problem)
     grouped, done = list[str](), 0
     while done < len(drafts):
-        done, ids = back_pressure.patiently(
-            queue,
-            tr,
-            lambda _: queue._run(tr, _put, queue, follows, named, given, drafts, None),
-            room,
-        )
+        put = partial(queue._run, tr, _put, queue, follows, named, given, drafts, None)
+        done, ids = back_pressure.patiently(queue, tr, put, room)
         grouped += ids
     return Enqueued(grouped, len(grouped), named)
 
@@ -124,6 +122,7 @@ def _put(
     given: GroupRecord,
     drafts: Sequence[Draft],
     count: int | None,
+    room: Room = Room.UNKNOWN,
 ) -> tuple[int, list[str]]:
     """Enqueue the next messages of a group, up to ``count``, or what one step takes; returns how
     many have been enqueued, and the ids of these."""
@@ -148,7 +147,7 @@ def _put(
     # The record counts what is in: a call that is repeated goes on behind that.
     some = drafts[begin : begin + count] if count is not None else _step(drafts, begin)
     end = begin + len(some)
-    ids = queue._admit(tr, some, 0.0).ids
+    ids = queue._put(tr, some, room).ids
     record = replace(record, members=end, sealed=end == total)
     members.count(tr, scope, name, record)
     return end, ids

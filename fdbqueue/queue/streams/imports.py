@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
 from typing import Any
 
 from ...errors import InvalidArgument, TakenOver
+from ...messages.enqueue.bounds import Room
 from ...schema import once
 from ...store.binding import fdb
 from ...values.durations import Seconds
 from ...values.model import Enqueued, NewMessage
 from ...values.options import check_name
 from ..bulk import back_pressure
-from ..continuations.groups import enqueue_many
 from ..enqueue import Enqueuing
 from ..queue_base import Transactor
 
@@ -64,19 +63,21 @@ class Import:
             raise InvalidArgument(
                 argument="until", value=until, problem=f"must have 1 to {MAX_PLACE_BYTES:,} bytes"
             )
-        given = list(messages)
+        given = self._queue._drafts(db, messages)
 
-        def put(tr: fdb.Transaction) -> Enqueued:
+        def put(tr: fdb.Transaction, known: Room) -> Enqueued:
             place = tr.get(self._key)
             # Between the read of the place and its use: both are under way at once.
-            ids = enqueue_many(self._queue, tr, given)
+            admitted = self._queue._put(tr, given, known)
             if (place.value or b"") != since:
                 raise TakenOver(what=f"import {self._name!r}", remedy="read its position again")
             tr[self._key] = until
-            return ids
+            return Enqueued(admitted.ids, admitted.new)
 
-        run = partial(once.run, db, self._queue._keys.once, put)
-        return back_pressure.patiently(self._queue, db, lambda _: run(), room)
+        def run(known: Room) -> Enqueued:
+            return once.run(db, self._queue._keys.once, put, known)
+
+        return back_pressure.patiently(self._queue, db, run, room)
 
     def forget(self, tr: Transactor) -> None:
         """Remove the place: the import then starts over."""

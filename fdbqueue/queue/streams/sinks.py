@@ -21,6 +21,7 @@ from ...errors import (
     TransactionTooLarge,
 )
 from ...messages.enqueue import level_order
+from ...messages.enqueue.bounds import Room
 from ...messages.streams import staging, undecided
 from ...messages.streams.packing import Packer
 from ...schema.envelope import PLAIN_INLINE_LIMIT, Envelope
@@ -123,8 +124,8 @@ class Sink:
         while state.batch == batch:
             step = partial(_step, sink=self, batch=batch, attempts=counting, pace=pace)
 
-            def publish(resuming: bool, step: Callable[..., SinkState] = step) -> SinkState:
-                return queue._run(db, partial(step, resuming=resuming))
+            def publish(known: Room, step: Callable[..., SinkState] = step) -> SinkState:
+                return queue._run(db, partial(step, known=known))
 
             try:
                 state = back_pressure.patiently(queue, db, publish, room)
@@ -341,7 +342,7 @@ def _step(
     batch: int,
     attempts: Sequence[StagingAttempt],
     pace: _Pace,
-    resuming: bool,
+    known: Room,
 ) -> SinkState:
     """Enqueue the next rows."""
     pace.begin()
@@ -352,7 +353,7 @@ def _step(
         return found
     page = staging.page(tr, scope, sink.name, found, attempts, pace.share)
     waiting = wakeups.reads(tr, scope.keys, page.messages)
-    following = staging.publish(tr, scope, sink.name, found, page, resuming)
+    following = staging.publish(tr, scope, sink.name, found, page, known)
     if following.new > found.new:
         wakeups.wake(tr, scope.keys, waiting)
     return following
