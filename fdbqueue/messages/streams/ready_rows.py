@@ -83,28 +83,27 @@ def _first(
     count: int,
 ) -> Iterator[ReadyPart]:
     keys, mode = scope.keys, fdb.StreamingMode.want_all
-    first = {level: keys.ready_from(level, place).start for level, place in begins.items()}
-    begin: bytes | None = keys.ready.rows.start
-    end = keys.ready.rows.stop
-    while begin is not None and count > 0:
-        found = tr.snapshot.get_range(begin, end, limit=count, streaming_mode=mode)
-        begin = None
-        for row in run.rows(keys, found):
-            level, index = row.position.level, row.position.index
-            start = first.get(level, b"")
-            if row.key < start:
-                # What stands before is left to others.
-                begin = start
-                break
-            if ends is not None and index >= ends[level]:
-                # The rest of the level came later: continue with the next one.
-                begin = keys.ready.under(level).stop
-                break
-            for part in _of_row(scope, row, row.since(start)):
-                count -= len(part.payloads)
-                yield part
-            if count <= 0:
-                return
+    # What is left to others, before the begins, is not read: it may be much.
+    starts = {0: keys.ready.rows.start}
+    starts |= {level: keys.ready_from(level, place).start for level, place in begins.items()}
+    first, *others = sorted(starts)
+    stops = [*(keys.ready.under(level).start for level in others), keys.ready.rows.stop]
+    for known, end in zip((first, *others), stops, strict=True):
+        begin = starts[known]
+        while begin < end and count > 0:
+            found = tr.snapshot.get_range(begin, end, limit=count, streaming_mode=mode)
+            begin = end
+            for row in run.rows(keys, found):
+                level, index = row.position.level, row.position.index
+                if ends is not None and index >= ends[level]:
+                    # The rest of the level came later: continue with the next one.
+                    begin = keys.ready.under(level).stop
+                    break
+                for part in _of_row(scope, row, row.since(starts.get(level, b""))):
+                    count -= len(part.payloads)
+                    yield part
+                if count <= 0:
+                    return
 
 
 def run_of(tr: fdb.Transaction, scope: Scope, key: str) -> Iterator[fdb.KeyValue]:
