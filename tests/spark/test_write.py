@@ -17,7 +17,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 import fdbqueue.spark
 from fdbqueue import Bounds, Queue, fdb
 from fdbqueue.errors import InvalidSchema, QueueError
-from fdbqueue.spark.source.write import BatchWriter, batch_writer
+from fdbqueue.spark.source.write import BatchWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -211,7 +211,7 @@ def test_what_the_serializer_of_the_queue_does_not_take_is_refused(
     schema = StructType.fromDDL(f"payload {columns}")
     assert isinstance(schema, StructType)
     with pytest.raises(InvalidSchema, match=said):
-        batch_writer({**source, "queue": "typed", **options}, schema, overwrite=False)
+        BatchWriter.of({**source, "queue": "typed", **options}, schema)
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_what_cannot_be_written_is_said_before_anything_is(
     schema = StructType.fromDDL(columns)
     assert isinstance(schema, StructType)
     with pytest.raises(QueueError) as raised:
-        batch_writer({**source, **options}, schema, False)
+        BatchWriter.of({**source, **options}, schema)
     assert said in str(raised.value)
     assert queue.streams.sinks(db) == {}
 

@@ -98,12 +98,12 @@ class FdbQueueSource(DataSource):
     @leading()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """For ``DataFrame.write``."""
-        return write.batch_writer(self.options, schema, overwrite)
+        return write.BatchWriter.of(self.options, schema, overwrite)
 
     @leading()
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """For ``DataFrame.writeStream``."""
-        return write.stream_writer(self.options, schema, overwrite)
+        return write.StreamWriter.of(self.options, schema, overwrite)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """For ``spark.readStream``."""

@@ -76,8 +76,18 @@ class _Writer:
     _queue: SharedQueue
 
     @classmethod
-    def of(cls, options: Mapping[str, str], schema: StructType) -> Self:
-        """A writer whose options, schema and queue are checked."""
+    def of(cls, options: Mapping[str, str], schema: StructType, overwrite: bool = False) -> Self:
+        """A writer whose options, schema and queue are checked.
+
+        Raises ``InvalidOptions``, ``InvalidSchema``, ``QueueNotFound``, and a ``StoreError`` if
+        there is no store.
+        """
+        if overwrite:
+            raise InvalidOptions(
+                option="mode",
+                problem='rows are added to a queue: write with mode("append"), and a stream with '
+                'outputMode("append") or outputMode("update")',
+            )
         settings = WriteSettings.of(options)
         encoding.check(schema)
         queue = SharedQueue.find(settings.location)
@@ -171,12 +181,19 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
             _summarize(self._settings.summary, state, messages)
 
 
+@dataclass(eq=False)
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     """For ``DataFrame.writeStream``.
 
     The sink is named by the query's id, which is in its checkpoint, so that the next run of the
     query continues with the same batches.
     """
+
+    def __post_init__(self) -> None:
+        for name in ("id", "batch"):
+            if getattr(self._settings, name) is not None:
+                problem = "a streaming query has it in its checkpoint"
+                raise InvalidOptions(option=name, problem=problem)
 
     @leading()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
@@ -194,32 +211,6 @@ def _property(name: str) -> str:
     context = TaskContext.get()
     assert context is not None, "this runs in tasks"
     return context.getLocalProperty(name) or ""
-
-
-def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> BatchWriter:
-    """A writer whose options, schema and queue are checked.
-
-    Raises ``InvalidOptions``, ``InvalidSchema``, ``QueueNotFound``, and a ``StoreError`` if there
-    is no store.
-    """
-    if overwrite:
-        raise InvalidOptions(
-            option="mode", problem='rows are added to a queue: write with mode("append")'
-        )
-    return BatchWriter.of(options, schema)
-
-
-def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamWriter:
-    """The writer of a stream; see ``batch_writer``."""
-    if overwrite:
-        raise InvalidOptions(
-            option="outputMode", problem='rows are added to a queue: use "append" or "update"'
-        )
-    writer = StreamWriter.of(options, schema)
-    for name in ("id", "batch"):
-        if name in UserOptions(options, {**WRITE, **SPARKS}):
-            raise InvalidOptions(option=name, problem="a streaming query has it in its checkpoint")
-    return writer
 
 
 class _InvalidRows:
