@@ -7,7 +7,7 @@ from typing import Any
 from pyspark.sql import types
 
 from fdbqueue.spark.source import batch_read
-from fdbqueue.spark.source.columns import FAILURES, TABLES
+from fdbqueue.spark.source.columns import TABLES
 
 TYPES: dict[str, types.DataType] = {
     "STRING": types.StringType(),
@@ -18,20 +18,6 @@ TYPES: dict[str, types.DataType] = {
     "BINARY": types.BinaryType(),
     "TIMESTAMP": types.TimestampType(),
     "MAP<STRING,STRING>": types.MapType(types.StringType(), types.StringType()),
-    FAILURES: types.ArrayType(
-        types.StructType(
-            [
-                *(
-                    types.StructField(name, types.TimestampType())
-                    for name in ("started_at", "ended_at")
-                ),
-                *(
-                    types.StructField(name, types.StringType())
-                    for name in ("consumer", "error", "traceback")
-                ),
-            ]
-        )
-    ),
 }
 
 

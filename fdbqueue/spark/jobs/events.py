@@ -10,18 +10,19 @@ from datetime import UTC, datetime
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType
 
 from ...queue.queue import Queue
 from ...schema.keys import LogKeys
 from ...store.binding import fdb
 from ...values.states import TRANSITIONS, State, Transition
 from .. import stores
+from ..source.columns import STRING, TABLES
 
 TAKES = ("lease", "dequeue")
 """Transitions that deliver a message to a consumer."""
-COLUMNS = (
-    "queue string, stamp binary, transition string, id string, level int, attempt int, "
-    "consumer string, at timestamp, place string"
+COLUMNS = StructType(
+    [StructField(*each) for each in ({"queue": STRING} | TABLES["history"]).items()]
 )
 
 

@@ -18,7 +18,7 @@ from pyspark.sql.datasource import (
     LessThan,
     LessThanOrEqual,
 )
-from pyspark.sql.types import StructType
+from pyspark.sql.types import IntegralType, StringType, StructType
 
 from ...errors import InvalidOptions
 from ...messages import history
@@ -28,7 +28,7 @@ from ...queue.queue import Queue
 from ...schema.keys import LOWEST, QueueKeys
 from ...store.binding import fdb
 from . import places, tables
-from .columns import INT, LONG, STRING, TABLES, Layout
+from .columns import TABLES, Layout
 from .leading import leading
 from .settings import BATCH, PLACES, Location, UserOptions
 from .tables import HISTORY, LATER, ReadSettings, RowFilter, Scan
@@ -83,7 +83,7 @@ class FilteringReader(BatchReader):
         """Narrow the read down. Spark still evaluates every condition, so it may be coarse."""
         row_filter, layout = self._settings.row_filter, self._settings.layout
         time = tables.TIMES.get(layout.table, "enqueued_at")
-        columns = TABLES[layout.table] | dict(layout.header_columns)
+        columns = TABLES[layout.table] | layout.header_columns
         for each in filters:
             path: list[str] = [*getattr(each, "attribute", ())]
             value = getattr(each, "value", None)
@@ -96,7 +96,7 @@ class FilteringReader(BatchReader):
                 row_filter = _of_levels(row_filter, each, value, self._queue.levels)
             elif column == time and isinstance(value, datetime):
                 row_filter = _of_time(row_filter, each, value)
-            elif columns.get(column) in (STRING, INT, LONG) and (
+            elif isinstance(columns.get(column), StringType | IntegralType) and (
                 column in TABLES[layout.table] or isinstance(each, EqualTo | In)
             ):
                 row_filter = replace(row_filter, conditions=(*row_filter.conditions, each))

@@ -28,65 +28,52 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
+    TimestampType,
 )
 
 from ...errors import CorruptData, InvalidOptions, InvalidSchema
 from ...values.model import Headers
 from ...values.serializers import JSON, Declared
 from . import payload_columns
-from .ddl import SIMPLE, parse
+from .ddl import parse
 from .settings import UserOptions
 
-STRING, INT, LONG, TIME = "STRING", "INT", "BIGINT", "TIMESTAMP"
-HEADERS = LIMITS = "MAP<STRING,STRING>"
-FAILURES = (
-    "ARRAY<STRUCT<started_at: TIMESTAMP, ended_at: TIMESTAMP, consumer: STRING, error: STRING, "
-    "traceback: STRING>>"
+STRING, LONG, DOUBLE, BOOLEAN = StringType(), LongType(), DoubleType(), BooleanType()
+TIME, MAP = TimestampType(), MapType(STRING, STRING)
+Columns = dict[str, DataType]
+
+
+def _columns(text: str) -> Columns:
+    return {each.name: each.dataType for each in parse(text)}
+
+
+MESSAGE = _columns(
+    "id STRING, payload BINARY, headers MAP<STRING,STRING>, priority INT, level INT, attempts INT, "
+    "enqueued_at TIMESTAMP, expires_at TIMESTAMP, content_type STRING, key STRING, "
+    "limits MAP<STRING,STRING>, last_error STRING"
 )
-_TYPES: dict[str, DataType] = {
-    **SIMPLE,
-    HEADERS: MapType(StringType(), StringType()),
-    FAILURES: parse(f"failures {FAILURES}")["failures"].dataType,
-}
-
-MESSAGE = {
-    "id": STRING,
-    "payload": "BINARY",
-    "headers": HEADERS,
-    "priority": INT,
-    "level": INT,
-    "attempts": INT,
-    "enqueued_at": TIME,
-    "expires_at": TIME,
-    "content_type": STRING,
-    "key": STRING,
-    "limits": LIMITS,
-    "last_error": STRING,
-}
 """The columns of every table of messages."""
+FAILURES = parse(
+    "failures ARRAY<STRUCT<started_at: TIMESTAMP, ended_at: TIMESTAMP, consumer: STRING, "
+    "error: STRING, traceback: STRING>>"
+)["failures"].dataType
 
-TABLES: dict[str, dict[str, str]] = {
+TABLES: dict[str, Columns] = {
     "ready": MESSAGE,
     "waiting": MESSAGE,
     "retrying": {**MESSAGE, "due_at": TIME},
     "scheduled": {**MESSAGE, "due_at": TIME},
     "leased": {**MESSAGE, "consumer": STRING, "lease_expires_at": TIME},
     "dead": {**MESSAGE, "reason": STRING, "died_at": TIME, "failures": FAILURES},
-    "history": {
-        "stamp": "BINARY",
-        "transition": STRING,
-        "id": STRING,
-        "level": INT,
-        "attempt": INT,
-        "consumer": STRING,
-        "at": TIME,
-        "place": STRING,
-    },
+    "history": _columns(
+        "stamp BINARY, transition STRING, id STRING, level INT, attempt INT, consumer STRING, "
+        "at TIMESTAMP, place STRING"
+    ),
 }
-"""The columns of every table, with their types in SQL."""
+"""The columns of every table."""
 
-_HEADER_TYPES = {"string": STRING, "int": LONG, "long": LONG, "bigint": LONG, "double": "DOUBLE"}
-_HEADER_TYPES |= {"float": "DOUBLE", "boolean": "BOOLEAN"}
+_HEADER_TYPES: Columns = {"string": STRING, "int": LONG, "long": LONG, "bigint": LONG}
+_HEADER_TYPES |= {"double": DOUBLE, "float": DOUBLE, "boolean": BOOLEAN}
 
 
 class Layout(Struct, frozen=True):
@@ -97,7 +84,7 @@ class Layout(Struct, frozen=True):
     payload_schema: StructType | None
     bad_payloads: str
     headers: str | None
-    header_columns: tuple[tuple[str, str], ...]
+    header_columns: Columns
     unreadable: str
 
     @classmethod
@@ -109,7 +96,7 @@ class Layout(Struct, frozen=True):
         if layout.payload_schema and layout.payload not in (None, "json"):
             raise InvalidOptions(option="payloadSchema", problem='it needs payload to be "json"')
         # Else two columns would have one name, and a query could name neither.
-        taken = set(TABLES[layout.table]) & {name for name, _ in layout.header_columns}
+        taken = set(TABLES[layout.table]) & set(layout.header_columns)
         if taken:
             raise InvalidOptions(
                 option="headerColumns", problem=f"the table already has a column {min(taken)!r}"
@@ -121,8 +108,7 @@ class Layout(Struct, frozen=True):
 
         stored: what the queue knows of its serializer: its JSON is read as text.
         """
-        named = {**TABLES[self.table], **dict(self.header_columns)}
-        columns = {name: _TYPES[type_] for name, type_ in named.items()}
+        columns = {**TABLES[self.table], **self.header_columns}
         if self.payload == "json" and self.payload_schema is None:
             raise InvalidOptions(
                 option="payload",
@@ -134,9 +120,9 @@ class Layout(Struct, frozen=True):
             if self.payload_schema is not None:
                 columns["payload"] = self.payload_schema
             elif self.payload == "string" or text:
-                columns["payload"] = _TYPES[STRING]
+                columns["payload"] = STRING
             if self.headers == "json":
-                columns["headers"] = _TYPES[STRING]
+                columns["headers"] = STRING
         return StructType([StructField(name, type_) for name, type_ in columns.items()])
 
 
@@ -201,8 +187,8 @@ Column = Callable[[ColumnRows], pa.Array]
 def _column(layout: Layout, wanted: StructField) -> Column:
     """The function that makes one column. Raises ``InvalidSchema``."""
     name, type_ = wanted.name, wanted.dataType
-    if name in dict(layout.header_columns):
-        if type_ not in {_TYPES[each] for each in _HEADER_TYPES.values()}:
+    if name in layout.header_columns:
+        if type_ not in _FITS:
             raise InvalidSchema(
                 column=name, problem="a header column is STRING, BIGINT, DOUBLE or BOOLEAN"
             )
@@ -218,15 +204,15 @@ def _column(layout: Layout, wanted: StructField) -> Column:
         return _payload(layout, type_)
     if name == "headers":
         return _headers(layout, type_)
-    if type_ == _TYPES[LIMITS] and name == "limits":
-        return _limits
-    if type_ != _TYPES[columns[name]]:
-        raise InvalidSchema(
-            column=name, problem=f"it is {columns[name]}, not {type_.simpleString().upper()}"
-        )
-    if name == "failures":
-        return _failures
-    return _plain(name, columns[name])
+    if type_ != columns[name]:
+        problem = f"it is {_named(columns[name])}, not {_named(type_)}"
+        raise InvalidSchema(column=name, problem=problem)
+    made = {"limits": _limits, "failures": _failures}
+    return made[name] if name in made else _plain(name, type_)
+
+
+def _named(type_: DataType) -> str:
+    return type_.simpleString().upper()
 
 
 def _payload(layout: Layout, type_: DataType) -> Column:
@@ -235,18 +221,18 @@ def _payload(layout: Layout, type_: DataType) -> Column:
         raise InvalidSchema(
             column="payload",
             problem=f"the option payload is {layout.payload!r}, but the schema says "
-            f"{type_.simpleString().upper()}",
+            f"{_named(type_)}",
         )
     read = payload_columns.reader(kind, type_, layout.bad_payloads == "fail")
     return lambda rows: read(rows["payload"], rows["id"])
 
 
 def _headers(layout: Layout, type_: DataType) -> Column:
-    if type_ == _TYPES[STRING] and layout.headers in (None, "json"):
+    if type_ == STRING and layout.headers in (None, "json"):
         return lambda rows: pa.array(
             [json.dumps(each.headers) for each in rows["envelopes"]], pa.string()
         )
-    if type_ == _TYPES[HEADERS] and layout.headers in (None, "map"):
+    if type_ == MAP and layout.headers in (None, "map"):
         return _header_map
     raise InvalidSchema(
         column="headers",
@@ -290,7 +276,7 @@ def _failures(rows: ColumnRows) -> pa.Array:
         ]
         for failed in rows["failures"]
     ]
-    return pa.array(found, to_arrow_type(_TYPES[FAILURES], timezone="UTC"))
+    return pa.array(found, to_arrow_type(FAILURES, timezone="UTC"))
 
 
 def as_text(value: object) -> str | None:
@@ -310,17 +296,17 @@ def _header(name: str, type_: DataType) -> Column:
 
 
 _FITS: dict[DataType, Callable[[Any], Any]] = {
-    StringType(): as_text,
+    STRING: as_text,
     # Not `isinstance`: True is an int to Python, and no number to SQL.
-    LongType(): lambda value: value if type(value) is int else None,
-    DoubleType(): lambda value: float(value) if type(value) in (int, float) else None,
-    BooleanType(): lambda value: value if type(value) is bool else None,
+    LONG: lambda value: value if type(value) is int else None,
+    DOUBLE: lambda value: float(value) if type(value) in (int, float) else None,
+    BOOLEAN: lambda value: value if type(value) is bool else None,
 }
 
 
-def _plain(name: str, type_: str) -> Column:
+def _plain(name: str, type_: DataType) -> Column:
     """A column as it is stored, in the envelope or beside it."""
-    make = _times if type_ == TIME else partial(pa.array, type=to_arrow_type(_TYPES[type_]))
+    make = _times if type_ == TIME else partial(pa.array, type=to_arrow_type(type_))
     if name == "enqueued_at":
         return lambda rows: make(enqueued_at(rows))
     if name not in _STORED:
@@ -363,8 +349,8 @@ _STORED = {
 """The columns that envelopes hold, with their fields."""
 
 
-def _header_columns(text: str) -> tuple[tuple[str, str], ...]:
-    columns: dict[str, str] = {}
+def _header_columns(text: str) -> Columns:
+    columns: Columns = {}
     for part in filter(None, map(str.strip, text.split(","))):
         match = re.fullmatch(r"`?([^`\s]+?)`?(?:\s+(\w+))?", part)
         type_ = _HEADER_TYPES.get((match[2] or "string").lower()) if match else None
@@ -375,4 +361,4 @@ def _header_columns(text: str) -> tuple[tuple[str, str], ...]:
                 "'region, retries BIGINT, weight DOUBLE, paid BOOLEAN'",
             )
         columns[match[1]] = type_
-    return tuple(columns.items())
+    return columns
