@@ -63,25 +63,20 @@ class PassedMessages:
 
 
 def advance(
-    tr: fdb.Transaction,
-    scope: Scope,
-    places: Mapping[int, bytes],
-    limits: BatchLimits,
-    *,
-    more: bool = False,
+    tr: fdb.Transaction, scope: Scope, before: PassedMessages, limits: BatchLimits
 ) -> PassedMessages:
     """Move behind ready messages, the most urgent first, and let no more appear among them.
 
-    places: where to start, by level; the lowest by default. more: whether the batch has messages
-    already; otherwise one message is passed even if it exceeds the limits.
+    before: where to start, by level, the lowest by default; and what the batch has already. Of a
+    batch that has none, one message is passed even if it exceeds the limits.
 
     One round trip for a few messages. Snapshot reads; conflicts with concurrent enqueues at the
     passed indexes. Raises ``InvalidArgument`` for a sorted queue.
     """
     _check(scope)
     prefixes = {level: scope.keys.levels[level].ready for level in range(scope.options.levels)}
-    passed = pass_over(_ready(tr, scope, places, limits), prefixes, places, limits, more=more)
-    for level in {each.level for each in passed.stretches}:
+    passed = pass_over(_ready(tr, scope, before.places, limits), prefixes, before, limits)
+    for level in {each.level for each in passed.stretches[len(before.stretches) :]}:
         # Nothing commits among the passed messages from here on, so whoever reads the stretch later
         # sees the same ones.
         fence(tr, scope.keys, level, scope.keys.parse_place(passed.places[level]))
@@ -91,15 +86,13 @@ def advance(
 def pass_over(
     rows: Iterable[PassedRow],
     prefixes: Mapping[int, bytes],
-    places: Mapping[int, bytes],
+    before: PassedMessages,
     limits: BatchLimits,
-    *,
-    more: bool,
 ) -> PassedMessages:
-    """How far some rows go within the limits. prefixes: of the keys of each level. places, more: as
-    in ``advance``."""
-    passed = PassedMessages(dict(places))
-    stretch, last, count = Stretch(-1, b"", b""), b"", 0
+    """How far some rows go within the limits. prefixes: of the keys of each level."""
+    passed = PassedMessages(dict(before.places), [*before.stretches], before.size)
+    count, stretch, last = before.messages, Stretch(-1, b"", b""), b""
+    most, most_bytes = count + MAX_PASSED, passed.size + MAX_PASSED_BYTES
 
     def close() -> None:
         if stretch.messages:
@@ -111,7 +104,7 @@ def pass_over(
     for level, key, messages, size in rows:
         over = limits.messages is not None and count + messages > limits.messages
         over = over or (limits.size is not None and passed.size + size > limits.size)
-        if over and (more or count):
+        if over and count:
             passed.ended = True
             break
         if stretch.level != level or stretch.messages >= STRETCH:
@@ -123,7 +116,7 @@ def pass_over(
         if count == limits.messages:
             passed.ended = True
             break
-        if count >= MAX_PASSED or passed.size >= MAX_PASSED_BYTES:
+        if count >= most or passed.size >= most_bytes:
             break
     else:
         passed.ended = True

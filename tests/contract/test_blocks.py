@@ -223,7 +223,9 @@ def test_a_browser_stops_among_them_and_goes_on(db: Database, queue: Queue) -> N
 def advance(
     tr: fdb.Transaction, queue: Queue, places: dict[int, bytes], most: int
 ) -> external_cursors.PassedMessages:
-    return external_cursors.advance(tr, queue._scope(tr), places, BatchLimits(messages=most))
+    return external_cursors.advance(
+        tr, queue._scope(tr), external_cursors.PassedMessages(places), BatchLimits(messages=most)
+    )
 
 
 def test_a_place_kept_elsewhere_may_lie_among_them(db: Database, queue: Queue) -> None:

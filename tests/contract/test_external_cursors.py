@@ -27,7 +27,7 @@ def advance(
     return once.run(
         db,
         queue._keys.once,
-        lambda tr: external_cursors.advance(tr, queue._scope(tr), places, limits),
+        lambda tr: external_cursors.advance(tr, queue._scope(tr), PassedMessages(places), limits),
     )
 
 

@@ -40,7 +40,10 @@ def pass_all(
     def advance() -> object:
         # What a stream that keeps its places in its checkpoint does.
         return queue._read(
-            db, lambda tr: external_cursors.advance(tr, queue._scope(tr), {}, BatchLimits())
+            db,
+            lambda tr: external_cursors.advance(
+                tr, queue._scope(tr), external_cursors.PassedMessages({}), BatchLimits()
+            ),
         )
 
     return advance

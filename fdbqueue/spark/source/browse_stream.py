@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from msgspec.structs import replace
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 
 from ...errors import CorruptData, RowsLost
 from ...messages.streams import table_scan
-from ...messages.streams.planning import BatchLimits
 from ...messages.streams.table_scan import ScanPage
 from ...queue.internals import Internals
 from ...queue.queue import Queue
@@ -50,23 +48,20 @@ class BrowseReader(StreamReader):
         table, limits = self._table, self.limits(limit)
         passed = PassedMessages({level: each.end for level, each in self._parse(start).items()})
         self._verify_ends(passed.places)
-        stretches: list[Stretch] = []
         reads = self._verify_kept(db, queue, passed.places)
 
         def advance(tr: fdb.Transaction) -> PassedMessages:
-            return table.advance(
-                tr, Internals(queue).scope(tr), passed.places, limits, bool(stretches)
-            )
+            return table.advance(tr, Internals(queue).scope(tr), passed, limits)
+
+        def moves(made: PassedMessages) -> bool:
+            return made.places != passed.places
 
         while not passed.ended:
-            passed = once.run(
-                db, Internals(queue).keys.once, advance, wrote=lambda it: bool(it.stretches)
-            )
-            stretches += passed.stretches
-            limits = _rest(limits, passed)
+            passed = once.run(db, Internals(queue).keys.once, advance, wrote=moves)
+        stretches = passed.stretches
         if not stretches:
             self._progress.seen = reads
-        if not stretches or self.waits(sum(each.messages for each in stretches)):
+        if not stretches or self.waits(passed.messages):
             return start
         # Kept for the partitions that Spark asks for next: planned anew, the batch could not be
         # split by its messages.
@@ -188,12 +183,3 @@ def _levels(places: Mapping[int, bytes], passed: Iterable[Stretch]) -> Levels:
         level.begin = level.begin if level.messages else each.begin
         level.messages += each.messages
     return levels
-
-
-def _rest(limits: BatchLimits, passed: PassedMessages) -> BatchLimits:
-    """What is left of the limits of a batch."""
-    return replace(
-        limits,
-        messages=None if limits.messages is None else limits.messages - passed.messages,
-        size=None if limits.size is None else limits.size - passed.size,
-    )

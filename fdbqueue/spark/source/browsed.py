@@ -6,7 +6,7 @@ is complete: nothing comes in before it later. So tasks can read it, in other tr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from msgspec import Struct
 
@@ -67,12 +67,11 @@ class BrowsedReady(Struct, frozen=True):
         self,
         tr: fdb.Transaction,
         scope: Scope,
-        places: Mapping[int, bytes],
+        before: PassedMessages,
         limits: BatchLimits,
-        more: bool,
     ) -> PassedMessages:
         """Move the places on; see ``external_cursors.advance``."""
-        return external_cursors.advance(tr, scope, places, limits, more=more)
+        return external_cursors.advance(tr, scope, before, limits)
 
     def lost(self, tr: fdb.Transaction, scope: Scope, place: bytes, seen: int) -> bool:
         """Whether rows behind a place may be gone that no batch had. seen: the version at which
@@ -112,11 +111,10 @@ class Log(BrowsedReady, frozen=True):
         self,
         tr: fdb.Transaction,
         scope: Scope,
-        places: Mapping[int, bytes],
+        before: PassedMessages,
         limits: BatchLimits,
-        more: bool,
     ) -> PassedMessages:
-        place = places.get(0, LOWEST)
+        place = before.places.get(0, LOWEST)
         end = scope.version(tr) + 1 if limits.ends is None else limits.ends[0]
         if self.part != HISTORY:
             # A letter has the version at which its transaction read, and may commit up to five
@@ -125,7 +123,7 @@ class Log(BrowsedReady, frozen=True):
         prefix = self.prefix(scope.keys, 0)
         found = tr.snapshot.get_range(prefix + place, prefix + self._before(scope, end))
         rows = ((0, kv.key, *self._weigh(kv.value)) for kv in found)
-        return external_cursors.pass_over(rows, {0: prefix}, {0: place}, limits, more=more)
+        return external_cursors.pass_over(rows, {0: prefix}, before, limits)
 
     def _weigh(self, value: bytes) -> tuple[int, int]:
         """How many messages a row has, and how many bytes."""
