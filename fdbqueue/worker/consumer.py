@@ -92,6 +92,23 @@ class _Fetched(Struct, frozen=True):
     closed: bool = False
 
 
+class _Wanted(Struct, frozen=True):
+    """What one transaction is to fetch.
+
+    finished: what it acknowledges. prefetched, begins: as of ``QueueConsumer.fetch``. served:
+    whether messages came through the line just now. strict: whether the order is serializable, or
+    that at the start of the transaction.
+    """
+
+    credit: Credit
+    most: int
+    prefetched: Sequence[Delivery] = ()
+    finished: Sequence[Held] = ()
+    begins: bool = True
+    served: bool = False
+    strict: bool = True
+
+
 def _wrote(found: _Unarmed | None) -> bool:
     return found is not None and bool(found[0].taken or found[0].returned)
 
@@ -190,14 +207,12 @@ class QueueConsumer:
             if self.evicted:
                 self.join()
             try:
-                return self._fetch(credit, most, prefetched, begins)
+                return self._fetch(_Wanted(credit, most, prefetched, begins=begins))
             except _Evicted:
                 self.join()
 
-    def _fetch(
-        self, credit: Credit, most: int, prefetched: Sequence[Delivery], begins: bool
-    ) -> Fetched:
-        room, attempts, seconds = credit.room(most), 0, 0.0
+    def _fetch(self, wanted: _Wanted) -> Fetched:
+        credit, room, attempts, seconds = wanted.credit, wanted.credit.room(wanted.most), 0, 0.0
 
         def take(tr: fdb.Transaction) -> _Unarmed | None:
             nonlocal attempts, seconds
@@ -205,26 +220,24 @@ class QueueConsumer:
             if attempts > 1:
                 # Another consumer was faster, and is likely to take again just now.
                 world.sleep(rest(attempts, seconds))
-            lines = room and self._admits_in_line(credit) and not prefetched
+            lines = room and self._admits_in_line(credit) and not wanted.prefetched
             if lines and self._stands_in_line(tr, room, attempts):
                 return None
             began = world.monotonic()
-            found = self._take(tr, credit, most, prefetched, begins, strict=attempts == 1)
+            found = self._take(tr, replace(wanted, strict=attempts == 1))
             seconds = world.monotonic() - began
             return found
 
         first: list[Delivery] = []
         found = past_backlog(self.queue, self.db, lambda: self._run(take, wrote=_wrote))
         if found is None:
-            request = self._request(room, begins, credit)
+            request = self._request(room, wanted.begins, credit)
             lined = partial(receiving.receive, self.db, self._access, request, 0.0)
             first = [*past_backlog(self.queue, self.db, lined)]
             left = credit.taken(*(len(each.payload) for each in first))
+            rest = replace(wanted, credit=left, served=bool(first))
             try:
-                found = self._run(
-                    lambda tr: self._take(tr, left, most, (), begins, served=bool(first)),
-                    wrote=_wrote,
-                )
+                found = self._run(partial(self._take, wanted=rest), wrote=_wrote)
             except _Evicted:
                 # What was leased in line is kept: only the second step, which goes to sleep, has to
                 # be made again.
@@ -249,7 +262,7 @@ class QueueConsumer:
             # goes its own way.
             if again or self._stands_in_line(tr, credit.room(most), 1):
                 return None
-            return self._take(tr, credit, most, (), begins, finished=finished)
+            return self._take(tr, _Wanted(credit, most, finished=finished, begins=begins))
 
         try:
             found = self._run(take, wrote=lambda found: found is not None)
@@ -285,17 +298,7 @@ class QueueConsumer:
         """Whether whoever leads the line heeds a credit: that of a queue knows none in bytes."""
         return credit.bytes is None
 
-    def _take(
-        self,
-        tr: fdb.Transaction,
-        credit: Credit,
-        most: int,
-        prefetched: Sequence[Delivery],
-        begins: bool,
-        served: bool = False,
-        finished: Sequence[Held] = (),
-        strict: bool = True,
-    ) -> _Unarmed:
+    def _take(self, tr: fdb.Transaction, wanted: _Wanted) -> _Unarmed:
         scope, me = self.internals.scope(tr), self.ref
         # With a conflict: an evicted consumer must not take, since others have ended its leases and
         # count it as gone.
@@ -307,22 +310,22 @@ class QueueConsumer:
             raise _Evicted
         # A consumer of a higher priority is awake or asleep: what is ready is for it.
         if above is not None:
-            settle.ack(tr, self.internals.entry, finished)
+            settle.ack(tr, self.internals.entry, wanted.finished)
             return Fetched([]), wakeups.defer(tr, scope, me, above)
-        room = credit.room(most)
-        returned = self._outranked(tr, prefetched, room)
+        returned = self._outranked(tr, wanted)
         if returned:
             # In the transaction that takes the more urgent ones: nobody else can take either in
             # between.
             self.queue.release(tr, returned, delay=0)
-            credit = credit.returned(*(len(each.payload) for each in returned))
-            room = credit.room(most + len(returned))
-        looked = self._look(tr, scope, credit, room, begins, finished, strict)
+            credit = wanted.credit.returned(*(len(each.payload) for each in returned))
+            wanted = replace(wanted, credit=credit, most=wanted.most + len(returned))
+        looked = self._look(tr, scope, wanted)
         found, head = looked.found, looked.head
-        alone = not begins and head is not None and head.envelope.suspect
+        alone = not wanted.begins and head is not None and head.envelope.suspect
         left = looked.unfinished or (head is not None and bool(found or looked.full or alone))
         more = left and not scope.options.paused and not queue_limits.full(tr, scope)
-        if looked.full or alone:
+        holds = looked.full or alone
+        if holds:
             signal = wakeups.suspend(tr, scope, me, more=more)
         elif looked.closed:
             signal = ()
@@ -330,16 +333,16 @@ class QueueConsumer:
             signal = ()
             wakeups.move(tr, scope, me, ConsumerState.NOTIFIED)
         else:
-            served = served or bool(found)
+            served = wanted.served or bool(found)
             signal = wakeups.register(tr, scope, me, served=served)
         # The guard alone fetches when something becomes ready by itself: no herd then, either.
-        guards = len(signal) > 1 and not (looked.full or alone or scope.options.paused)
+        guards = len(signal) > 1 and not (holds or scope.options.paused)
         if guards:
             registry.evict_waiters(tr, scope)
         fetched = Fetched(
             [],
             taken=found,
-            asleep=not (looked.full or looked.closed or alone or more),
+            asleep=not (holds or looked.closed or more),
             returned=returned,
             first=head.position.level if head else None,
             seconds=agenda.next_seconds(tr, scope, coming) if guards else None,
@@ -354,10 +357,9 @@ class QueueConsumer:
         tr = once.transaction(self.db, LOOK_SECONDS)
         return any(each < level for each in self._levels(tr, 1))
 
-    def _outranked(
-        self, tr: fdb.Transaction, prefetched: Sequence[Delivery], room: int
-    ) -> Sequence[Delivery]:
+    def _outranked(self, tr: fdb.Transaction, wanted: _Wanted) -> Sequence[Delivery]:
         """What to give back for more urgent messages that have no room beside it."""
+        prefetched, room = wanted.prefetched, wanted.credit.room(wanted.most)
         if not prefetched:
             return ()
         levels = self._levels(tr, room + len(prefetched))
@@ -370,24 +372,16 @@ class QueueConsumer:
             for one in islice(run.ready(self.keys, scan.first(tr, self.keys, most)), most):
                 yield one.position.level
 
-    def _look(
-        self,
-        tr: fdb.Transaction,
-        scope: Scope,
-        credit: Credit,
-        room: int,
-        begins: bool,
-        finished: Sequence[Held],
-        strict: bool,
-    ) -> _Fetched:
-        """Acknowledge, and take up to ``room`` messages that the credit admits."""
-        fitting = self._fitting(tr, credit, room)
+    def _look(self, tr: fdb.Transaction, scope: Scope, wanted: _Wanted) -> _Fetched:
+        """Acknowledge, and take as many messages as there is room for and the credit admits."""
+        room = wanted.credit.room(wanted.most)
+        fitting = self._fitting(tr, wanted.credit, room)
         found: Sequence[Delivery] = []
         if fitting:
-            request = self._request(fitting, begins)
-            found = receiving.receive_in(tr, self._access, request, finished)
+            request = self._request(fitting, wanted.begins)
+            found = receiving.receive_in(tr, self._access, request, wanted.finished)
         else:
-            settle.ack(tr, self.internals.entry, finished)
+            settle.ack(tr, self.internals.entry, wanted.finished)
         full = len(found) == fitting
         return _Fetched(found, self._head(tr), full, short=full and fitting < room)
 
@@ -488,31 +482,22 @@ class SubscriptionConsumer(QueueConsumer):
             above=left.admits_above,
         )
 
-    def _look(
-        self,
-        tr: fdb.Transaction,
-        scope: Scope,
-        credit: Credit,
-        room: int,
-        begins: bool,
-        finished: Sequence[Held],
-        strict: bool,
-    ) -> _Fetched:
-        settle.ack(tr, self.internals.entry, finished)
-        left, short = credit, False
+    def _look(self, tr: fdb.Transaction, scope: Scope, wanted: _Wanted) -> _Fetched:
+        settle.ack(tr, self.internals.entry, wanted.finished)
+        left, short, room = wanted.credit, False, wanted.credit.room(wanted.most)
 
         def admits(message: StoredMessage) -> bool:
             nonlocal left, short
             size = message.envelope.size
-            if message.envelope.suspect and not begins:
+            if message.envelope.suspect and not wanted.begins:
                 return False
             short = not left.admits([size])
             left = left.taken(size)
             return not short
 
-        request = self._request(room, begins)
+        request = self._request(room, wanted.begins)
         taken, found, closed = self.mine.take(
-            tr, request, strict=strict, resume=self._resume, admits=admits
+            tr, request, strict=wanted.strict, resume=self._resume, admits=admits
         )
         unfinished = found.unfinished and room > 0 and found.following is None
         self._resume = found.reached if unfinished else {}
