@@ -123,14 +123,9 @@ def serve(
     # Somebody must stay in line to take the lead: with nobody left, the next to join would find no
     # leader and try again.
     spared = [waiting.pop()] if call is RoundCall.LAST_ROUND and waiting else []
-    # Behind all others of their priority.
-    waiting = sorted([*waiting, *own], key=_rank)
+    waiting, behind = _first(waiting, own)
     beside = {one.claim for one in own}
     ours = {me, *beside}
-    demands = accumulate(one.request.max_messages for one in waiting)
-    # At least one, or a request for more messages than a round moves would never be served.
-    room = max(1, sum(1 for total in demands if total <= MAX_MESSAGES))
-    waiting, behind = waiting[:room], waiting[room:]
     shares = Shares([one.request for one in waiting], MAX_BYTES, scope.keys.lease_bytes)
     places = None if resume is None else resume.places
     offered = supply.offer(tr, scope, reads.supply, shares, places)
@@ -144,12 +139,8 @@ def serve(
     returning = [one.claim for one in served if one.request.returns]
     exhausted = offered.exhausted
     if exhausted:
-        leaving = [
-            one
-            for one in (unserved if shares.refused else [*unserved, *behind])
-            # Those that do not wait are answered "empty" now; the others stay until messages come.
-            if not one.request.waits or (call is RoundCall.LAST_CALL and one.claim == me)
-        ]
+        last = me if call is RoundCall.LAST_CALL else None
+        leaving = _leaving(unserved if shares.refused else [*unserved, *behind], last)
         # Who came after the scan had begun may have a message in front of where it went on.
         left = [one for one in leaving if not resume or one.index <= resume.since]
         answers |= {one.claim: [] for one in left}
@@ -171,6 +162,22 @@ def serve(
         [] if exhausted else sorted(returning, key=lambda claim: claim in ours),
         reached=offered.reached,
     )
+
+
+def _first(waiting: Sequence[Waiter], own: Sequence[Waiter]) -> tuple[list[Waiter], list[Waiter]]:
+    """Whom a round serves, and who comes behind them. own: come behind all others of their
+    priority."""
+    ranked = sorted([*waiting, *own], key=_rank)
+    demands = accumulate(one.request.max_messages for one in ranked)
+    # At least one, or a request for more messages than a round moves would never be served.
+    room = max(1, sum(1 for total in demands if total <= MAX_MESSAGES))
+    return ranked[:room], ranked[room:]
+
+
+def _leaving(waiting: Sequence[Waiter], last: bytes | None) -> list[Waiter]:
+    """Who is answered "empty" now; the others stay until messages come. last: a claim that is
+    answered in any case."""
+    return [one for one in waiting if not one.request.waits or one.claim == last]
 
 
 def _give(

@@ -99,50 +99,80 @@ def first(tr: fdb.Transaction, scope: Scope, definition: Definition, wanted: Wan
     moves = bool(definition.name) and not definition.timed
     # A cursor that is stored says itself where to go on; ``resume`` is for those without.
     messages = CursorScan(tr, scope, definition.name, limit, None if moves else wanted.resume)
-    now_ms = scope.now_ms(tr)
-    taken: list[StoredMessage] = []
-    skipped: Counter[int] = Counter()
-    weight: Counter[int] = Counter()
-    expired: list[StoredMessage] = []
-    following: StoredMessage | None = None
-    rest, full = iter(messages), limit == 0
-    for message in () if full else rest:
-        if settle.unfit(message, now_ms):
-            # Each message by itself: a range up to it would conflict with whoever takes one that
-            # does not match.
-            run.watch(tr, [message])
-            expired.append(message)
-        elif definition.matches(message.envelope.properties(message.position), now_ms):
-            alone = wanted.apart and bool(message.envelope.alone)
-            if (alone and taken) or not wanted.admits(message):
-                messages.leave(message)
-                following = message
-                break
-            run.watch(tr, [message])
-            taken.append(message)
-            full = alone or enough(taken, limit)
-            if full:
-                break
-        else:
-            skipped[message.position.level] += 1
-            weight[message.position.level] += len(message.envelope.payload)
-    time_to_live.remove_undeliverable(tr, scope, expired)
-    found = ScanResult(taken, messages.ended, messages.reached)
+    look, rest = _Look(tr, definition, wanted, limit, scope.now_ms(tr)), iter(messages)
+    if limit:
+        look.through(messages, rest)
+    time_to_live.remove_undeliverable(tr, scope, look.expired)
+    found = ScanResult(look.taken, messages.ended, messages.reached, look.following)
     if moves:
-        for level, count in skipped.items():
-            # A scan that came to its bound must move, or the next call would read the same thousand
-            # messages and get no further.
-            if found.unfinished or count >= MIN_SKIPPED or weight[level] >= MIN_SKIPPED_BYTES:
-                messages.move(level)
+        look.move(messages, always=found.unfinished)
     # A subscription that closes itself claims that nothing is left: an arrival meanwhile makes that
     # wrong.
     if wanted.strict or (definition.auto_close and found.empty):
         messages.rely_on_ends()
-    if full and wanted.looks_on:
+    if look.full and wanted.looks_on:
         messages.glance()
-        following = next((each for each in rest if _wanted(definition, each, now_ms)), None)
+        following = next((each for each in rest if _wanted(definition, each, look.now_ms)), None)
         return replace(found, following=following, more=following is not None or not messages.ended)
-    return replace(found, following=following, more=following is not None)
+    return replace(found, more=found.following is not None)
+
+
+class _Look:
+    """A look through messages in their order: those that are taken, and those that have expired;
+    the first that is left though it matches; and, by level, how many do not match, and their bytes.
+
+    full: whether there is no room for more.
+    """
+
+    def __init__(
+        self, tr: fdb.Transaction, definition: Definition, wanted: Wanted, limit: int, now_ms: int
+    ) -> None:
+        self._tr, self._definition, self._wanted, self._limit = tr, definition, wanted, limit
+        self.now_ms = now_ms
+        self.taken: list[StoredMessage] = []
+        self.expired: list[StoredMessage] = []
+        self.following: StoredMessage | None = None
+        self.skipped: Counter[int] = Counter()
+        self.weight: Counter[int] = Counter()
+        self.full = limit == 0
+
+    def through(self, scan: CursorScan, messages: Iterator[StoredMessage]) -> None:
+        """Look until there is no room for more, or one is left."""
+        for message in messages:
+            envelope, level = message.envelope, message.position.level
+            if settle.unfit(message, self.now_ms):
+                # Each message by itself: a range up to it would conflict with whoever takes one
+                # that does not match.
+                run.watch(self._tr, [message])
+                self.expired.append(message)
+            elif not self._definition.matches(envelope.properties(message.position), self.now_ms):
+                self.skipped[level] += 1
+                self.weight[level] += len(envelope.payload)
+            elif self._takes(message):
+                if self.full:
+                    return
+            else:
+                scan.leave(message)
+                self.following = message
+                return
+
+    def _takes(self, message: StoredMessage) -> bool:
+        alone = self._wanted.apart and bool(message.envelope.alone)
+        if (alone and self.taken) or not self._wanted.admits(message):
+            return False
+        run.watch(self._tr, [message])
+        self.taken.append(message)
+        self.full = alone or enough(self.taken, self._limit)
+        return True
+
+    def move(self, scan: CursorScan, *, always: bool) -> None:
+        """Move the cursors behind those that do not match, if these are many. always: a scan that
+        came to its bound must move, or the next call would read the same messages, and get no
+        further."""
+        for level, count in self.skipped.items():
+            many = count >= MIN_SKIPPED or self.weight[level] >= MIN_SKIPPED_BYTES
+            if always or many:
+                scan.move(level)
 
 
 def _wanted(definition: Definition, message: StoredMessage, now_ms: int) -> bool:

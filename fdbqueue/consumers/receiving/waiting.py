@@ -362,14 +362,13 @@ class _Waiter:
             return _Round(AfterRound.LEAVE, answer, wrote=True)
         others = [one for one in served.unserved if one.claim != me]
         mine = next((one for one in served.unserved if one.claim == me), None)
-        if stage is LeaderStage.UNANSWERED:
+        if stage is LeaderStage.UNANSWERED and answer is None and mine is None and not served.more:
             # Its request is neither answered in this round nor in line: another leader has answered
             # it, or taken its consumer for dead.
-            if answer is None and mine is None and not served.more:
-                answer = line.status(tr, scope, self.line, self.ticket).held or None
-                dead = not answer
-            if answer is not None or dead:
-                stage = LeaderStage.ANSWERED
+            answer = line.status(tr, scope, self.line, self.ticket).held or None
+            dead = not answer
+        if stage is LeaderStage.UNANSWERED and (answer is not None or dead):
+            stage = LeaderStage.ANSWERED
         if stage is LeaderStage.ANSWERED and (dead or served.returning):
             stage = LeaderStage.DONE
         step = leader.decide(

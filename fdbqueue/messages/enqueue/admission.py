@@ -140,13 +140,10 @@ def admit(
             # not.
             return admit(tr, scope, drafts, None, room)
         new = [n for n in new if n not in ids and n not in twins]
-    inline = found.bare  # Else some may have to be compressed, or to stand in chunks.
-    entries: list[tuple[int, Envelope]] = []
-    for n in new:
-        envelope = drafts[n].envelope
-        entries.append((found.levels[envelope.priority], envelope))
-        if inline and len(envelope.payload) > scope.inline_bytes:
-            inline = False
+    entries = [(found.levels[each.priority], each) for each in [drafts[n].envelope for n in new]]
+    # Otherwise some may have to be compressed, or to stand in chunks.
+    longest = max([len(each.payload) for _, each in entries], default=0)
+    inline = found.bare and longest <= scope.inline_bytes
     for _, envelope in () if inline else entries:
         check_payload(envelope.payload, scope.options.max_payload)
     # Before payloads are stored: ``QueueFull`` must leave nothing behind in a caller's transaction.

@@ -76,22 +76,21 @@ def append(
     counts: dict[int, int] = {}
     sizes: dict[int, int] = {}
     for level, some in levels.items():
-        rows = run.divide(some, [entries[n][1] for n in some], alike=scope.options.sort is None)
+        envelopes = [entries[n][1] for n in some]
+        rows = run.divide(some, envelopes, alike=scope.options.sort is None)
         firsts = [entries[numbers[0]][1] for numbers, _ in rows]
         positions = run.append(tr, scope, level, rows, firsts, reads[level])
-        count = size = 0
         for (numbers, packed), first in zip(rows, positions, strict=True):
             for n, message_id in zip(numbers, run.ids(first, len(numbers)), strict=True):
                 ids[n] = message_id
             if packed:
                 placed.append((numbers, first))
-                count += len(numbers)
-                size += sum([entries[n][1].size for n in numbers])
+                # By numbers alone: a thousand bare messages are one addition.
+                counts[level] = counts.get(level, 0) + len(numbers)
+                sizes[level] = sizes.get(level, 0) + sum([entries[n][1].size for n in numbers])
             else:
                 n = numbers[0]
                 alone[n] = StoredMessage(first, entries[n][1])
-        # Counted by numbers alone: a thousand bare messages are one addition.
-        counts[level], sizes[level] = count, size
     if alone:
         # After all have places: a message that waits keeps the index that its place in the call
         # gave it.

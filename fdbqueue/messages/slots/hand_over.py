@@ -145,6 +145,17 @@ def freed(
     # Where the next that wait probably go.
     levels = {level for gate in of_gate.keys() & scope.waited for level in of_gate[gate].levels}
     behind = {level: place.reads(tr, keys, level) for level in sorted(levels)}
+    found = _free(tr, scope, of_gate, reads)
+    return next_gate.onward(tr, scope, _let_out(tr, scope, found), behind)
+
+
+def _free(
+    tr: fdb.Transaction,
+    scope: Scope,
+    of_gate: Mapping[Gate, _Left],
+    reads: Mapping[Gate, _BacklogReads],
+) -> list[_Freed]:
+    """Free what the store says that messages hold; returns the keys and limits with a backlog."""
     found = []
     for gate, (stored, held, following) in reads.items():
         left = of_gate[gate]
@@ -154,7 +165,7 @@ def freed(
         for n in slots:
             gates.free(tr, scope, gate, n)
         for n in places:
-            tr.clear(keys.window(gate, n))
+            tr.clear(scope.keys.window(gate, n))
         if not stored.present():
             scope.waited.discard(gate)
             continue
@@ -169,7 +180,7 @@ def freed(
                 following,
             )
         )
-    return next_gate.onward(tr, scope, _let_out(tr, scope, found), behind)
+    return found
 
 
 def _let_out(tr: fdb.Transaction, scope: Scope, found: Sequence[_Freed]) -> list[PassedGate]:
