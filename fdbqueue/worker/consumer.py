@@ -289,7 +289,7 @@ class QueueConsumer:
         """Whether messages come through the line, as they do for ``receive``."""
         scope = self.internals.scope(tr)
         scheme = scope.scheme
-        crowded = attempts > MAX_DIRECT or self._access.crowded
+        crowded = attempts > MAX_DIRECT or self._access.hints.crowded
         lined = scheme == "staged" or (scheme == "auto" and crowded and room < MIN_DIRECT)
         name = self.ref.subscription
         return lined and registry.superior(tr, scope, self.priority, name) is None

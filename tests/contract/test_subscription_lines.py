@@ -103,7 +103,7 @@ def test_a_leader_that_returns_says_empty_only_when_nothing_is_due(
     held = europe.receive_many(db, 1)
     held = europe.receive_many(db, 1, ack=held)
     assert texts(held) == ["eu2"]
-    assert europe._access.lead is not None
+    assert europe._access.hints.lead is not None
     for n, region in enumerate(["us", "us", "us", "us", "eu"]):
         queue.enqueue(db, b"%d" % n, headers={"region": region}, delay=1 + n)
     clock.seconds += 60

@@ -19,6 +19,7 @@ from ...values.model import Delivery
 from ..line import Ticket
 from ..queue_supply import QueueSupply
 from ..supply import Supply
+from .hints import Hints
 
 Outcome = Sequence[Delivery] | Ticket | None
 """Deliveries, or a request in line; None if there is more to look through, in a next transaction.
@@ -34,41 +35,23 @@ MAX_GATHERED = 100
 
 
 class Access:
-    """What receiving needs of a queue or a subscription, with hints from the last receive, which
-    only save reads.
-
-    Callers that share a queue share this. The one that has the turn of the combiner uses it.
+    """What receiving needs of a queue or a subscription. Callers that share a queue share this; the
+    one that has the turn of the combiner uses it.
 
     supply, line: where its messages come from, and through which line. once: where its commits are
-    recorded. crowded: whether there was a line. busy: whether there was an agenda, or what is left
-    of a line. lead: the claim under which it leads the line while it is away. rounds, alone: how
-    often it has served the line since, and nobody but itself. served: when it did so last.
-    expected: how many messages its next round may need. returned: when the last receive returned.
-    returns: whether it is expected to ask again soon. rests: for how many requests it leaves the
-    lead to others, since it has led. answered: after how many seconds its request in line is likely
-    to be answered. shared: tasks that wait together, by their loop and what they want. Times are
-    those of the monotonic clock.
+    recorded. hints: what is remembered of earlier calls. shared: tasks that wait together, by their
+    loop and what they want.
     """
 
     __slots__ = (
         "__weakref__",
-        "alone",
-        "answered",
-        "busy",
         "combiner",
-        "crowded",
         "entry",
-        "expected",
+        "hints",
         "keys",
-        "lead",
         "line",
         "once",
-        "rests",
-        "returned",
-        "returns",
-        "rounds",
         "scope",
-        "served",
         "shared",
         "supply",
     )
@@ -88,16 +71,6 @@ class Access:
         self.supply = supply or QueueSupply(entry.keys)
         self.line = self.supply.line
         self.scope = entry.scope
-        self.crowded = False
-        self.busy = False
-        self.rounds = 0
-        self.alone = 0
-        self.expected = 0
-        self.returned = 0.0
-        self.returns = False
-        self.rests = 0
-        self.served = 0.0
-        self.answered = 0.002
         self.combiner: Combiner[Asked, list[Outcome]] = Combiner(
             partial(ask_all, self),
             partial(undo, self),
@@ -109,8 +82,8 @@ class Access:
         _known.add(self)
 
     def _begin(self) -> None:
-        """It leads no line, and no task waits."""
-        self.lead: bytes | None = None
+        """It remembers nothing, and no task waits."""
+        self.hints = Hints()
         self.shared: dict[object, Any] = {}
 
     @staticmethod
@@ -118,11 +91,6 @@ class Access:
         """The lead is that of the parent."""
         for access in _known:
             access._begin()
-
-    def take_lead(self, claim: bytes) -> None:
-        """Lead the line from now on, while it is away."""
-        self.lead, self.rounds, self.alone = claim, 0, 0
-        self.served = world.monotonic()
 
 
 class Accesses:

@@ -33,7 +33,7 @@ class Ahead:
         self.first: fdb.Key | None = None
         if crowded:
             self._queued = line.reads(tr, access.line, first=False)
-        elif access.busy:
+        elif access.hints.busy:
             self._issue()
         else:
             self.first = tr.snapshot.get_key(access.keys.earliest.first)
@@ -86,7 +86,7 @@ class Ahead:
         """The reads of what is due; None if nothing is."""
         tr, keys, expiry = self._tr, scope.keys, self._keys()[1]
         coming = None if self._agenda is None else agenda.AgendaReads(tr, scope, self._agenda)
-        self._access.busy = self._queued is not None or (coming is not None and coming.some)
+        self._access.hints.busy = self._queued is not None or (coming is not None and coming.some)
         if (coming is not None and coming.over(scope.now_ms(tr))) or (
             expiry < keys.expiry.end
             and (

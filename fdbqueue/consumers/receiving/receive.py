@@ -66,7 +66,7 @@ def receive(
         else:
             found = outcome
         if found is not None:
-            access.returned = world.monotonic()
+            access.hints.returned = world.monotonic()
             return found
 
 

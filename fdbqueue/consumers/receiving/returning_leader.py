@@ -11,6 +11,7 @@ from ...store.binding import fdb
 from .. import fulfilment, leader, line, promotion
 from ..line import Waiter
 from .access import Access, Outcome
+from .hints import Hints
 
 RETURN_SECONDS = 0.02
 """A consumer that handled its last messages in less time is expected to ask again soon."""
@@ -31,26 +32,26 @@ class LeaderReads(NamedTuple):
     round: fulfilment.RoundReads
 
 
-def asks(access: Access) -> None:
+def asks(hints: Hints) -> None:
     """Note that a consumer asks again."""
-    access.returns = world.monotonic() - access.returned < RETURN_SECONDS
-    access.rests -= access.rests > 0
+    hints.returns = world.monotonic() - hints.returned < RETURN_SECONDS
+    hints.rests -= hints.rests > 0
 
 
-def asks_in_line(access: Access, *, rests: bool = False) -> line.Asks:
+def asks_in_line(hints: Hints, *, rests: bool = False) -> line.Asks:
     """How often the consumer asks. rests: whether it leaves the lead to others."""
-    if not access.returns:
+    if not hints.returns:
         return line.Asks.NOW_AND_THEN
     return line.Asks.IN_A_LOOP if rests else line.Asks.IN_A_LOOP_AND_LEADS
 
 
-def spares(access: Access) -> bool:
+def spares(hints: Hints) -> bool:
     """Whether the caller leads, and may take a message without serving the line: it has just done
     so."""
     return (
-        access.lead is not None
-        and access.returns
-        and world.monotonic() < access.served + SERVE_SECONDS
+        hints.lead is not None
+        and hints.returns
+        and world.monotonic() < hints.served + SERVE_SECONDS
     )
 
 
@@ -59,13 +60,14 @@ def reads(tr: fdb.Transaction, access: Access, wanted: int) -> LeaderReads | Non
 
     wanted: how many messages it wants itself.
 
-    The lead is taken out of ``access``: set it back if the transaction fails.
+    The lead is taken out of the hints: set it back if the transaction fails.
     """
-    lead, access.lead = access.lead, None
+    hints = access.hints
+    lead, hints.lead = hints.lead, None
     if lead is None:
         return None
-    line, access.expected = access.line, max(access.expected, wanted)
-    round_ = fulfilment.reads(tr, access.supply, access.expected)
+    line, hints.expected = access.line, max(hints.expected, wanted)
+    round_ = fulfilment.reads(tr, access.supply, hints.expected)
     # Who leads is read with a conflict: if another has taken the line over, this round must not
     # commit.
     return LeaderReads(lead, tr.snapshot.get(line.led), tr.get(line.leader), round_)
@@ -85,34 +87,34 @@ def serve(
     """
     if issued.leader.value != issued.lead + leader.AWAY:
         return None
-    round_, led, supply = issued.round, issued.led.value, access.supply
+    round_, led, supply, hints = issued.round, issued.led.value, access.supply, access.hints
     due = promotion.reads(tr, scope)
     if promotion.promote_all(tr, scope, due, until=supply.until).changed:
-        round_ = fulfilment.reads(tr, supply, access.expected)
+        round_ = fulfilment.reads(tr, supply, hints.expected)
     served = fulfilment.serve(tr, scope, supply, round_, own[-1].claim, own=own)
     if served.closed:
         return answers(tr, scope, access, own, served, leads=False)
     successors, ours = served.returning, {one.claim for one in own}
-    access.expected = served.demand
+    hints.expected = served.demand
     left = [one for one in own if one.claim not in served.answers]
     if left:
         tr[supply.line.leader] = left[0].claim
         leader.renew(tr, scope, supply.line, led)
         return answers(tr, scope, access, own, served, leads=True)
-    access.served = world.monotonic()
-    access.rounds += 1
-    access.alone = access.alone + 1 if ours.issuperset(served.answers) else 0
-    if access.rounds < MAX_ROUNDS:
+    hints.served = world.monotonic()
+    hints.rounds += 1
+    hints.alone = hints.alone + 1 if ours.issuperset(served.answers) else 0
+    if hints.rounds < MAX_ROUNDS:
         # Itself, if it returns: that keeps the lead where the reads are known.
         successors = successors[-1:]
-    if ours.issuperset(successors) and access.alone >= MAX_ALONE and scope.scheme != "staged":
+    if ours.issuperset(successors) and hints.alone >= MAX_ALONE and scope.scheme != "staged":
         successors = []
     fulfilment.stop_leading(tr, scope, supply, served.unserved, successors, led)
     if successors and successors[0] in ours and not served.unserved:
-        access.lead = successors[0]
+        hints.lead = successors[0]
     else:
         # The others lead as long as this one did: serving costs its consumer time.
-        access.rests = MAX_ROUNDS * len(served.answers.keys() - ours)
+        hints.rests = MAX_ROUNDS * len(served.answers.keys() - ours)
     return answers(tr, scope, access, own, served, leads=False)
 
 

@@ -47,9 +47,10 @@ def ask(
 
     ack: deliveries to acknowledge in it.
     """
-    returning_leader.asks(access)
+    hints = access.hints
+    returning_leader.asks(hints)
     operation: once.Operation[list[Outcome]] = once.Operation(db, access.once)
-    failed, lead = 0, access.lead
+    failed, lead = 0, hints.lead
     try:
         while not operation.done:
             try:
@@ -63,10 +64,10 @@ def ask(
             except FAILURES as error:
                 operation.recover(error)
                 if not operation.done:
-                    access.lead = lead or access.lead
+                    hints.lead = lead or hints.lead
                 failed += 1
     except BaseException:
-        access.lead = lead or access.lead
+        hints.lead = lead or hints.lead
         raise
     return operation.result
 
@@ -101,11 +102,11 @@ def attempt(
 
     One round trip if there is no line, and nothing is due.
     """
-    supply, claims = access.supply, line.claims(requests)
+    supply, hints, claims = access.supply, access.hints, line.claims(requests)
     wanted = sum([one.max_messages for one in requests])
-    spares = joins and not failed and returning_leader.spares(access)
+    spares = joins and not failed and returning_leader.spares(hints)
     led = returning_leader.reads(tr, access, wanted) if joins and not spares else None
-    crowded = joins and access.crowded
+    crowded = joins and hints.crowded
     # All of these are issued before the first is awaited: one round trip where there is no line,
     # and nothing is due.
     ahead = None if led else Ahead(tr, access, crowded=crowded)
@@ -116,14 +117,14 @@ def attempt(
     if ending and settle.settle(tr, scope, ending):
         # The next message of an ordering key may be ready.
         issued = issued and supply.issue(tr, wanted)
-        led = led and led._replace(round=fulfilment.reads(tr, supply, access.expected))
+        led = led and led._replace(round=fulfilment.reads(tr, supply, hints.expected))
     if led and (served := _serve(tr, access, scope, requests, claims, led)):
         return served
     ahead = ahead or Ahead(tr, access, crowded=False)
     if joins and not spares:
-        access.crowded = _lines(scope, ahead, requests, failed)
-        if access.crowded:
-            asks = returning_leader.asks_in_line(access, rests=access.rests > 0)
+        hints.crowded = _lines(scope, ahead, requests, failed)
+        if hints.crowded:
+            asks = returning_leader.asks_in_line(hints, rests=hints.rests > 0)
             asked = line.asking(tr, scope, requests, claims, asks)
             return [*line.join(tr, scope, access.line, ahead.led, asked)]
     due = ahead.due(scope)
@@ -148,7 +149,7 @@ def _serve(
     led: returning_leader.LeaderReads,
 ) -> list[Outcome] | None:
     """Serve the line, and these behind all others; None if somebody else leads it now."""
-    own = line.asking(tr, scope, requests, claims, returning_leader.asks_in_line(access))
+    own = line.asking(tr, scope, requests, claims, returning_leader.asks_in_line(access.hints))
     return returning_leader.serve(tr, access, scope, own, led)
 
 

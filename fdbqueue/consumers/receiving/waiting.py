@@ -207,14 +207,14 @@ class _Waiter:
     def _look(self) -> Event:
         """Look for the answer of a request that nothing watches; watch it if there is none soon."""
         access, began = self.access, world.monotonic()
-        nap = access.answered
+        nap = access.hints.answered
         for n in range(LOOKS):
             tasks.sleep(max(0.0, min(nap, self._left())))
             if self._answered():
                 took = world.monotonic() - began
-                access.answered += (took - access.answered) / 8 if n else -nap / 32
+                access.hints.answered += (took - access.hints.answered) / 8 if n else -nap / 32
                 return Event.ANSWERED
-            nap = max(MIN_NAP_SECONDS, access.answered / 4)
+            nap = max(MIN_NAP_SECONDS, access.hints.answered / 4)
         return self._checked(overdue=False)
 
     def _wait(self) -> Event:
@@ -261,7 +261,7 @@ class _Waiter:
     def _accept(self, found: Sequence[Delivery], leads: fdb.Value) -> Sequence[Delivery]:
         """The answer; with it the consumer may have become the leader, who is away."""
         if leads.value == self.ticket.claim + leader.AWAY:
-            self.access.take_lead(self.ticket.claim)
+            self.access.hints.take_lead(self.ticket.claim)
         return found
 
     def _check(self, tr: fdb.Transaction, overdue: bool = True) -> Sequence[Delivery] | None:
@@ -304,7 +304,7 @@ class _Waiter:
         if ends:
             self.leads, self.watch = False, None
             if played.away:
-                self.access.take_lead(self.ticket.claim)
+                self.access.hints.take_lead(self.ticket.claim)
             if self.answer is not None:
                 return Event.ANSWERED
         if self.answer is None and self._left() <= 0:
