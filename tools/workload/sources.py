@@ -13,6 +13,7 @@ from typing import Any
 
 from fdbqueue import NewMessage
 from fdbqueue.errors import BatchLost, SinkBehind, SinkUnfinished, TakenOver
+from fdbqueue.schema.keys import QueueKeys
 
 from .clients import Client
 from .history import Operation, Recorder
@@ -62,7 +63,13 @@ def fill_by_a_sink(c: Client) -> None:
 
 @operation(0.5, "sourced")
 def take_by_a_plan(c: Client) -> None:
-    planner, may = c.place.sourced.streams.plans.planner(STREAM), (TakenOver, BatchLost)
+    def begins() -> dict[int, bytes]:
+        # A new consumer may leave what is there to others.
+        ends = planner.ends(c.db) if c.random.random() < 0.5 else {}
+        return {level: QueueKeys.place_after(end - 1) for level, end in ends.items()}
+
+    planner = c.place.sourced.streams.plans.planner(STREAM, begins=begins)
+    may = (TakenOver, BatchLost)
 
     def read(n: int) -> list[Any]:
         since, ends = planner.begin(c.db), planner.ends(c.db)
