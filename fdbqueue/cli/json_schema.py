@@ -152,6 +152,7 @@ def plans_json(consumer: PlanConsumer) -> dict[str, Any]:
             }
             for plan in consumer.plans
         ],
+        "begins": consumer.begins,
     }
 
 

@@ -467,8 +467,10 @@ class Plan(Struct, frozen=True):
 
 class PlanConsumer(Struct, frozen=True):
     """A consumer that takes messages by plans: the last batch it acknowledged, and its plans: at
-    most one, besides those that are ending."""
+    most one, besides those that are ending. begins: from which index on it takes messages, by
+    level; from the first in the others."""
 
     name: str
     acknowledged: int
     plans: tuple[Plan, ...]
+    begins: Mapping[int, int]

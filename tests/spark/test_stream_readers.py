@@ -309,6 +309,7 @@ def test_a_stream_that_takes_leaves_what_stands_before_its_begin(
     begins = json.dumps({"0": "now", "9": ids[3]})
     reader = consumer(source, startingoffsets=begins, maxmessagesperbatch=11)
     offset, seen = reader.initialOffset(), []
+    assert queue.streams.plans.show(db, "stream").begins == {0: 2, 9: 1}
     while (end := latest(reader, offset)) != offset:
         seen += rows(reader, offset, end)
         offset = end

@@ -8,6 +8,7 @@ from functools import partial
 from ...errors import Held, NotFound
 from ...messages.streams import plans
 from ...messages.streams.plans import OpenPlans
+from ...schema.keys import QueueKeys
 from ...schema.scope import Scope
 from ...schema.streams import Planned
 from ...store.binding import fdb
@@ -148,6 +149,7 @@ def _told(open_plans: OpenPlans) -> PlanConsumer:
         open_plans.consumer,
         open_plans.state.acknowledged,
         tuple(_plan(open_plans, batch, plan) for batch, plan in open_plans.plans.items()),
+        {level: QueueKeys.parse_place(at) for level, at in open_plans.state.begins.items()},
     )
 
 
