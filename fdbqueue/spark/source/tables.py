@@ -38,7 +38,7 @@ from ...values.selector import Selector
 from ..stores import SharedQueue
 from . import places
 from .columns import ColumnRows, Decoder, Layout, decoding, enqueued_at, values
-from .leading import all_leading
+from .leading import leading
 from .places import Places
 from .settings import Location
 
@@ -255,11 +255,13 @@ class TableReader:
     _schema: StructType
     _queue: SharedQueue
 
-    @all_leading
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one partition, in the order of their keys: see ``batches``."""
-        if not isinstance(partition, Scan):
-            return
+        """The rows of one partition, in the order of their keys."""
+        if isinstance(partition, Scan):
+            with leading():
+                yield from self._read(partition)
+
+    def _read(self, partition: Scan) -> Iterator[pa.RecordBatch]:
         db, queue = self._queue.open()
         decoder = Decoder(self._settings.layout, self._schema)
         count = 0
