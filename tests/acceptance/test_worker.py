@@ -210,59 +210,6 @@ def test_fdbq_worker_says_what_is_wrong_with_its_argument(fdbq: Fdbq) -> None:
     assert "'nothing'" in fdbq.refused("worker", "os:nothing", code=2)
 
 
-@pytest.mark.slow
-def test_two_processes_work_and_stop_together_and_one_that_dies_is_replaced(
-    db: fdb.Database, name: str, workers: Workers
-) -> None:
-    # Given a worker of two processes, of which one is killed
-    queue = Queue.open(db, name)
-    parent = workers.start("worker", "--processes", "2", "--concurrency", "3", stderr=True)
-    eventually(lambda: len(queue.admin.consumers(db)) == 2)
-    victim = queue.admin.consumers(db)[0].process
-    os.kill(victim, signal.SIGKILL)
-
-    # Then another one works in its place
-    def heirs() -> set[int]:
-        return {one.process for one in queue.admin.consumers(db)} - {victim}
-
-    eventually(lambda: len(heirs()) == 2)
-    queue.enqueue(db, b"1")
-    eventually(lambda: queue.depth(db).done == 1)
-    # And all stop when the parent is told to
-    parent.terminate()
-    _, told = parent.communicate(timeout=DEADLINE)
-    assert parent.returncode == 0
-    assert {one.process for one in queue.admin.consumers(db)} <= {victim}
-    assert "3 at once" in told
-    assert f"queue {name}: handle (lease 30 s)" in told
-    assert "another starts in 1 s" in told
-
-
-@pytest.mark.slow
-def test_a_worker_that_reloads_runs_what_was_changed(
-    db: fdb.Database, name: str, workers: Workers, tmp_path: Path
-) -> None:
-    queue = Queue.open(db, name)
-    parent = workers.start("worker", "--reload")
-    queue.enqueue(db, b"1")
-    assert told(parent) == "1"
-    (tmp_path / "app.py").write_text(APP.replace("print(message", "print('again', message"))
-    eventually(lambda: queue.depth(db).done == 1)
-    queue.enqueue(db, b"2")
-    line = told(parent)
-    while line == "2":  # the old one was quicker
-        queue.enqueue(db, b"2")
-        line = told(parent)
-    assert line == "again 2"
-    parent.terminate()
-    assert parent.wait(DEADLINE) == 0
-
-
-@pytest.mark.slow
-def test_what_cannot_be_started_is_not_started_again_and_again(fdbq: Fdbq) -> None:
-    assert "no module" in fdbq.refused("worker", "nothing_like_it:app", "-p", "2", code=2)
-
-
 FIRST = """
 import fdbqueue
 teas = fdbqueue.Queue.open(db := fdbqueue.open(), "NAME")

@@ -24,7 +24,7 @@ import fdbqueue
 import fdbqueue.queue
 from fdbqueue import Bounds, Queue, aio
 from fdbqueue.aio import driver, twins
-from fdbqueue.errors import InvalidArgument, LeaseLost, QueueFull, QueueNotFound, StoreNotFound
+from fdbqueue.errors import InvalidArgument, LeaseLost, QueueFull, StoreNotFound
 from fdbqueue.store import tasks
 from fdbqueue.store.binding import DEFAULT, fdb
 from fdbqueue.store.location import Engine
@@ -639,18 +639,5 @@ def test_when_all_tasks_are_cancelled_no_request_and_no_message_is_left_behind(
             assert in_line(db, queue) == 0
             for each in taken or [await received(adb, orders)]:
                 await orders.ack(adb, each)
-
-    run(main())
-
-
-def test_an_error_reaches_all_tasks_that_wait(
-    db: fdb.Database, adb: aio.Database, queue: Queue, orders: aio.Queue
-) -> None:
-    async def main() -> None:
-        waiting = [asyncio.create_task(orders.receive(adb, wait=DEADLINE)) for _ in range(3)]
-        await until(lambda: in_line(db, queue) == 1)
-        await orders.delete(adb)
-        found = await asyncio.gather(*waiting, return_exceptions=True)
-        assert [type(each) for each in found] == [QueueNotFound] * 3
 
     run(main())

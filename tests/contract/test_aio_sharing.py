@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
 import pytest
 
 from fdbqueue import Bounds, Queue, aio
-from fdbqueue.errors import (
-    InvalidArgument,
-    OperationTimedOut,
-    PayloadTooLarge,
-)
 from fdbqueue.store.binding import fdb
 from tests import flaky
 from tests.patience import DEADLINE
@@ -62,43 +56,6 @@ def test_tasks_share_a_commit_and_each_has_its_own_message(db: fdb.Database, que
     ]
 
 
-def test_tasks_that_go_on_at_once_share_the_next_commit(db: fdb.Database, queue: Queue) -> None:
-    counted = database(db)
-    store, orders = opened(counted, queue)
-
-    async def work(task: int) -> None:
-        for n in range(10):
-            await orders.enqueue(store, b"%d %d" % (task, n))
-
-    async def main() -> None:
-        await asyncio.gather(*(work(task) for task in range(8)))
-
-    run(main())
-    assert counted.commits <= 13  # one each time, and a few until they are in step
-    found = payloads(db, queue)
-    assert len(found) == 80
-    for task in range(8):  # Each task's messages are in its order.
-        mine = [each for each in found if each.startswith(b"%d " % task)]
-        assert mine == [b"%d %d" % (task, n) for n in range(10)]
-
-
-def test_a_message_that_is_refused_harms_no_other(db: fdb.Database, space: fdb.Subspace) -> None:
-    queue = Queue.create(db, "small", root=space, max_payload=10)
-    store, orders = opened(database(db), queue)
-
-    async def main() -> list[Any]:
-        calls = [orders.enqueue(store, b"%d" % n) for n in range(5)]
-        calls.insert(3, orders.enqueue(store, bytes(11)))
-        calls.insert(4, orders.enqueue(store, b"x", headers={"a" * 10_000: 1}))
-        return await asyncio.gather(*calls, return_exceptions=True)
-
-    results = run(main())
-    assert isinstance(results[3], PayloadTooLarge)
-    assert isinstance(results[4], InvalidArgument)
-    assert sorted(payloads(db, queue)) == [b"0", b"1", b"2", b"3", b"4"]
-    assert [type(each) for n, each in enumerate(results) if n not in (3, 4)] == [str] * 5
-
-
 def test_messages_of_all_kinds_share_a_commit(db: fdb.Database, queue: Queue) -> None:
     counted = database(db)
     store, orders = opened(counted, queue)
@@ -119,34 +76,6 @@ def test_messages_of_all_kinds_share_a_commit(db: fdb.Database, queue: Queue) ->
     depth = queue.depth(db)
     assert (depth.ready, depth.waiting, depth.scheduled) == (5, 1, 1)
     assert payloads(db, queue) == [b"urgent", b"first", b"same", b"twice", b"0", b"1"]
-
-
-@pytest.mark.parametrize("fault", [flaky.CONFLICT, flaky.UNKNOWN_COMMITTED, flaky.UNKNOWN_LOST])
-def test_shared_commits_take_effect_once(db: fdb.Database, queue: Queue, fault: str) -> None:
-    store, orders = opened(database(db, [None, fault, fault]), queue)
-
-    async def main() -> list[str]:
-        return await asyncio.gather(*(orders.enqueue(store, b"%d" % n) for n in range(8)))
-
-    ids = run(main())
-    found = queue.receive_many(db, 100)
-    assert [each.id for each in found] == ids
-    assert [each.payload for each in found] == [b"%d" % n for n in range(8)]
-
-
-def test_an_error_of_the_transaction_reaches_each_task(db: fdb.Database, queue: Queue) -> None:
-    store, orders = opened(database(db, [None, flaky.TIMED_OUT_LOST]), queue)
-    limited = aio.Queue.of(orders.blocking.within(5))
-
-    async def main() -> list[Any]:
-        calls = (limited.enqueue(store, b"%d" % n) for n in range(4))
-        return await asyncio.gather(*calls, return_exceptions=True)
-
-    first, *others = run(main())
-    assert isinstance(first, str)
-    assert [type(each) for each in others] == [OperationTimedOut] * 3
-    assert len({id(each) for each in others}) == 3
-    assert payloads(db, queue) == [b"0"]
 
 
 def test_tasks_wait_for_room_each_for_itself(db: fdb.Database, space: fdb.Subspace) -> None:
@@ -209,18 +138,3 @@ def test_a_task_that_is_cancelled_during_its_commit_has_enqueued(
     assert isinstance(results[cancelled], asyncio.CancelledError)
     assert sum(isinstance(each, str) for each in results) == 3
     assert payloads(db, queue) == [b"0", b"1", b"2", b"3"]
-
-
-def test_loops_of_two_threads_enqueue_by_one_queue(db: fdb.Database, queue: Queue) -> None:
-    store, orders = opened(database(db), queue)
-
-    async def work(thread: int) -> None:
-        calls = (orders.enqueue(store, b"%d %d" % (thread, n)) for n in range(50))
-        await asyncio.gather(*calls)
-
-    threads = [threading.Thread(target=run, args=(work(n),)) for n in range(2)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
-    assert len({*payloads(db, queue)}) == 100

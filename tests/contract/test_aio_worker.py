@@ -223,25 +223,6 @@ def test_the_writes_of_a_coroutine_commit_with_the_acknowledgement(
     assert queue.depth(db).scheduled == 1
 
 
-@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, asyncio.CancelledError])
-def test_what_would_end_a_loop_ends_only_its_message(
-    db: Database, adb: aio.Database, queue: Queue, orders: aio.Queue, error: type[BaseException]
-) -> None:
-    queue.enqueue_many(db, [b"fails", b"works"])
-    worker = aio.Worker(adb, 1)
-
-    async def handle(message: Message) -> None:
-        if message.payload == b"fails":
-            raise error
-
-    async def main() -> None:
-        async with worker.add(orders, handle, fail=Fail(max_attempts=1)):
-            await until(lambda: queue.depth(db).done == 1)
-
-    run(main())
-    assert queue.depth(db) == Depth(enqueued=2, done=1, dead=1)
-
-
 def test_a_coroutine_that_takes_too_long_is_cancelled_and_has_failed(
     db: Database, adb: aio.Database, queue: Queue, orders: aio.Queue
 ) -> None:

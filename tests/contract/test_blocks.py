@@ -16,8 +16,6 @@ from fdbqueue.schema.key_kinds import Kind
 from fdbqueue.schema.keys import QueueKeys
 from fdbqueue.store.binding import fdb
 from fdbqueue.subscriptions import external_cursors
-from fdbqueue.testing import ManualClock
-from fdbqueue.values.states import State
 from tests.audit import sound
 from tests.taking import ready, take
 
@@ -161,43 +159,6 @@ def test_one_of_them_leaves_and_the_others_stay_in_order(
         held += more
     assert [each.payload for each in held] == expected
     queue.ack(db, held)
-    sound(db, queue)
-
-
-def test_an_id_leads_to_one_row_wherever_its_message_is(db: Database, queue: Queue) -> None:
-    ids = queue.enqueue_many(db, HUNDRED)
-    other = queue.enqueue_many(db, HUNDRED)
-    queue.cancel(db, ids[50])
-    held = queue.receive_many(db, 3)
-    for n, message_id in enumerate(ids):
-        found = queue.get(db, message_id)
-        if n == 50:
-            assert found is None
-            continue
-        assert found is not None
-        assert found.message.payload == HUNDRED[n]
-        assert found.state is (State.LEASED if n < 3 else State.READY)
-    assert queue.get(db, other[99]) is not None
-    queue.ack(db, held)
-    assert queue.get(db, ids[0]) is None
-    assert not queue.cancel(db, ids[0])
-
-
-# -- leased together ---------------------------------------------------------------------------
-
-
-def test_a_lease_that_two_expiries_name_comes_back_once(db: Database, space: fdb.Subspace) -> None:
-    clock = ManualClock()
-    queue = Queue.create(db, "shortened", root=space, clock=clock, lease=30)
-    queue.enqueue_many(db, HUNDRED)
-    held = queue.receive_many(db, 100)
-    # Some end before the others, and both ends are over
-    queue.extend(db, held[:10], 15)
-    clock.seconds += 31
-    queue.admin.sweep(db)
-    depth = queue.depth(db)
-    assert (depth.ready, depth.leased) == (100, 0)
-    assert ready(db, queue) == HUNDRED
     sound(db, queue)
 
 

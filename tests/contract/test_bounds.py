@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import copy
 import threading
-import uuid
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from fdbqueue import Bounds, Depth, KeyLimits, NewMessage, Queue, Then
+from fdbqueue import Bounds, Depth, NewMessage, Queue, Then
 from fdbqueue.consumers import sessions
 from fdbqueue.errors import InvalidArgument, InvalidOptions, OptionsMismatch, QueueFull
 from fdbqueue.messages.enqueue import admission
 from fdbqueue.queue.bulk import back_pressure
 from fdbqueue.schema.consumers import WaitingCalls
-from fdbqueue.store import world
 from fdbqueue.store.binding import fdb
 from tests.patience import DEADLINE, eventually
 from tests.taking import ready, take
@@ -128,23 +125,6 @@ def test_dropped_messages_become_dead_letters_where_the_queue_says_so(
     assert [(it.message.payload, it.death.reason) for it in queue.dead.list(db)] == [
         (b"a", "the queue was full")
     ]
-    assert queue.admin.verify(db).ok
-
-
-def test_those_that_may_replace_others_drop_as_many_as_come_in_beside_what_waits(
-    db: Database, space: Subspace
-) -> None:
-    queue = bounded(db, space, **DROPPING)
-    for name in (b"a", b"b", b"c"):
-        queue.enqueue(db, name, unique=name.decode())
-
-    def newer(name: str) -> NewMessage:
-        return NewMessage(name.upper().encode(), unique=name, on_conflict="replace")
-
-    queue.enqueue_many(db, [newer("c"), newer("d"), newer("d")])
-    assert sorted(ready(db, queue)) == [b"C", b"D", b"b"], "the place of one, for one more"
-    queue.enqueue_many(db, [newer("e"), newer("b")])
-    assert sorted(ready(db, queue)) == [b"B", b"D", b"E"], "b itself went to make room"
     assert queue.admin.verify(db).ok
 
 
@@ -261,45 +241,6 @@ def test_back_pressure_has_an_end(db: Database, space: Subspace) -> None:
     assert queue.depth(db).enqueued == 4
 
 
-def test_blocked_producers_are_logged_once(
-    db: Database, space: Subspace, caplog: pytest.LogCaptureFixture
-) -> None:
-    names = [f"bounded-{uuid.uuid4().hex}" for _ in range(2)]
-    bounds = BLOCKING["bounds"]
-    queues = [Queue.create(db, name, root=space, bounds=bounds) for name in names]
-    for queue in queues:
-        queue.enqueue_many(db, [b"a"] * 4)
-    for room in (0, 0.1, 0.1):
-        for queue in queues:
-            with pytest.raises(QueueFull):
-                queue.enqueue(db, b"b", room=room)
-    told = [each.getMessage() for each in caplog.records if each.name == "fdbqueue.producer"]
-    assert len(told) == len(names)
-    for name, text in zip(names, told, strict=True):
-        assert "waiting for room" in text
-        assert f"queue '{name}' is full" in text
-
-
-def test_a_producer_waits_for_room_to_the_end_of_its_time(
-    db: Database, space: Subspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    queue = bounded(db, space, **BLOCKING)
-    queue.enqueue_many(db, [b"a"] * 4)
-    slept: list[float] = []
-    # Only there: the embedded engine's timers need the real clock.
-    monkeypatch.setattr(
-        back_pressure,
-        "world",
-        SimpleNamespace(
-            monotonic=lambda: sum(slept), random=world.random, remembered=world.remembered
-        ),
-    )
-    monkeypatch.setattr(back_pressure, "tasks", SimpleNamespace(sleep=slept.append))
-    with pytest.raises(QueueFull):
-        queue.enqueue(db, b"b", room=20)
-    assert sum(slept) >= 20 - 0.001
-
-
 def test_a_producer_that_waits_for_long_gives_a_sign_of_life_until_it_has_room(
     db: Database, space: Subspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -394,23 +335,3 @@ def test_a_change_of_bounds_leaves_those_that_it_does_not_name(
     Queue.open(db, queue.name, root=space, bounds=Bounds(resume_at=0.5))
     with pytest.raises(OptionsMismatch, match="bounds"):
         Queue.open(db, queue.name, root=space, bounds=Bounds(messages=4))
-
-
-@pytest.mark.parametrize("waiting", [0, 1, 2])
-def test_what_is_dropped_hands_its_slot_on_before_the_new_message_asks_for_one(
-    db: Database, space: Subspace, waiting: int
-) -> None:
-    bounds = Bounds(messages=1 + waiting, when_full="drop-oldest")
-    queue = bounded(db, space, keys=KeyLimits(concurrency=1), bounds=bounds)
-    queue.enqueue(db, b"first", key="one")
-    for n in range(waiting):
-        queue.enqueue(db, b"%d" % n, key="one")
-    queue.enqueue(db, b"new", key="one")
-
-    assert not queue.admin.verify(db).deviations
-    came = []
-    while delivery := queue.receive(db):
-        came.append(delivery.payload)
-        queue.ack(db, delivery)
-    assert came == [*(b"%d" % n for n in range(waiting)), b"new"]
-    assert not queue.admin.verify(db).deviations

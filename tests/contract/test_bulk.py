@@ -98,34 +98,6 @@ def test_large_payloads_move_whole(db: Database, queue: Queue, other: Queue) -> 
     assert sound(db, queue, other)
 
 
-def test_delayed_messages_stay_delayed(db: Database, queue: Queue, other: Queue) -> None:
-    (kept, moved) = queue.enqueue_many(
-        db, [NewMessage(b"a", delay=100), NewMessage(b"b", delay=200, headers=EU)]
-    )
-    due = queue.get(db, moved)
-    assert due is not None
-    queue.move(db, other, match="region IS NOT NULL", states="scheduled")
-    assert other.depth(db) == Depth(enqueued=1, scheduled=1)
-    assert queue.get(db, moved) is None
-    assert queue.get(db, kept) is not None
-    assert sound(db, queue, other)
-    other.purge(db, match="region = 'eu'", states="scheduled")
-    assert other.depth(db) == Depth(enqueued=1, purged=1)
-
-
-def test_dead_letters_move_with_their_story(db: Database, queue: Queue, other: Queue) -> None:
-    queue.enqueue_many(db, [b"a", b"b"])
-    for delivery in queue.receive_many(db, 2):
-        queue.reject(db, delivery, f"bad {delivery.payload.decode()}")
-    queue.move(db, other, states="dead")
-    assert [(m.payload, m.death and m.death.reason) for m in other.peek(db, 9)] == [
-        (b"a", "bad a"),
-        (b"b", "bad b"),
-    ]
-    assert queue.depth(db) == Depth(enqueued=2, purged=2)
-    assert sound(db, queue, other)
-
-
 def test_lines_of_ordering_keys_move_in_their_order(
     db: Database, queue: Queue, other: Queue
 ) -> None:
@@ -139,20 +111,6 @@ def test_lines_of_ordering_keys_move_in_their_order(
         other.ack(db, delivery)
     assert got == [b"1", b"2", b"3"]
     assert ready(db, queue) == [b"0"]
-    assert sound(db, queue, other)
-
-
-def test_a_line_of_large_messages_moves_in_its_order(
-    db: Database, queue: Queue, other: Queue
-) -> None:
-    for n in range(4):
-        queue.enqueue(db, bytes([n]) * 6_000_000, key="k")
-    queue.move(db, other)
-    got = []
-    while delivery := other.receive(db):
-        got.append(delivery.payload[0])
-        other.ack(db, delivery)
-    assert got == [0, 1, 2, 3]
     assert sound(db, queue, other)
 
 

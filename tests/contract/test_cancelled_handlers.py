@@ -19,9 +19,7 @@ from fdbqueue.messages.delivery import cancellation
 from fdbqueue.schema.scope import Scope
 from fdbqueue.store.binding import fdb
 from fdbqueue.worker.leases import cancellations
-from fdbqueue.worker.prefetch import Buffer
 from tests.patience import DEADLINE, eventually
-from tests.taking import take
 
 Database = fdb.Database
 LEASE = 20 * DEADLINE
@@ -210,54 +208,6 @@ def test_many_cancellations_cost_few_looks(
     assert queue.admin.verify(db).ok
 
 
-def test_what_others_hold_is_left_alone(
-    db: Database, queue: Queue, handlers: Handlers, looks: list[float]
-) -> None:
-    job = queue.enqueue(db, b"elsewhere")
-    elsewhere = take(db, queue)
-    queue.enqueue_many(db, [b"here", b"prefetched"])
-    with handlers.at(Worker(db, 1, prefetch=2).add(queue, handlers.handle)):
-        eventually(lambda: handlers.begun and queue.depth(db).leased == 3 and looks)
-        leases = {each.delivery.id: each for each in queue.admin.leases(db)}
-        before = len(looks)
-        queue.cancel(db, job)
-        eventually(lambda: len(looks) > before)
-        eventually(lambda: len(queue.admin.leases(db)) == 3)
-        after = {each.delivery.id: each for each in queue.admin.leases(db)}
-        del leases[job]
-        assert after.pop(job).delivery.cancelled
-        assert after == leases
-        assert handlers.told == set()
-    assert queue.extend(db, elsewhere).cancelled
-
-
-def test_an_idle_worker_does_not_look(
-    db: Database,
-    queue: Queue,
-    handlers: Handlers,
-    looks: list[float],
-    armed: list[Any],
-) -> None:
-    jobs = [queue.enqueue(db, b"elsewhere") for _ in range(3)]
-    queue.receive_many(db, 3)
-    with handlers.at(Worker(db).add(queue, handlers.handle)):
-        queue.enqueue(db, b"first")
-        eventually(lambda: looks and armed)
-        handlers.go_on.set()
-        eventually(lambda: queue.depth(db).done == 1)
-        for job in jobs:
-            queue.cancel(db, job)
-        eventually(armed[0].is_ready)
-        handlers.go_on.clear()
-        second = queue.enqueue(db, b"second")
-        eventually(lambda: len(armed) == 2)
-        queue.cancel(db, second)
-        eventually(lambda: handlers.told == {b"second"})
-    # When it took the first, when it took the second, and when that was cancelled; and perhaps for
-    # what a fetch might have brought that began before the watch.
-    assert 3 <= len(looks) <= 5
-
-
 def before(
     monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, does: Callable[[], object]
 ) -> None:
@@ -298,43 +248,6 @@ def test_what_is_cancelled_while_a_worker_looks(
         eventually(lambda: len(handlers.told) == 2)
 
 
-def test_what_is_cancelled_before_its_fetch_has_ended(
-    db: Database,
-    queue: Queue,
-    handlers: Handlers,
-    looks: list[float],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    queue.enqueue(db, b"first")
-    with handlers.at(Worker(db, 2).add(queue, handlers.handle)):
-        eventually(lambda: handlers.begun and looks)
-
-        def cancel() -> None:
-            # It is leased, and no thread of the worker knows that.
-            count = len(looks)
-            queue.cancel(db, second)
-            eventually(lambda: len(looks) > count)
-
-        settled = threading.Event()
-
-        def end_fetch(self: Buffer, fetched: Any, *others: Any) -> None:
-            if any(each.payload == b"second" for each in fetched.deliveries):
-                self.changed.release()
-                try:
-                    cancel()
-                finally:
-                    self.changed.acquire()
-                settled.set()
-            ended(self, fetched, *others)
-
-        ended = Buffer.end_fetch
-        monkeypatch.setattr(Buffer, "end_fetch", end_fetch)
-        second = queue.enqueue(db, b"second")
-        assert settled.wait(DEADLINE)
-        eventually(lambda: handlers.told == {b"second"} or queue.depth(db).purged)
-        assert handlers.told <= {b"second"}
-
-
 def test_a_watch_that_fails_is_armed_again(
     db: Database, queue: Queue, handlers: Handlers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -360,13 +273,3 @@ def test_a_worker_that_stops_leaves_no_watch_and_no_thread(
         assert not armed[0].is_ready()
     assert all(each.is_ready() for each in armed)
     assert "fdbqueue-cancellations" not in [each.name for each in threading.enumerate()]
-
-
-def test_the_counter_goes_with_the_queue(db: Database, queue: Queue) -> None:
-    job = queue.enqueue(db, b"job")
-    queue.receive(db)
-    queue.cancel(db, job)
-    assert db[queue._keys.cancels] is not None
-    assert queue.admin.verify(db).ok
-    queue.delete(db)
-    assert db[queue._keys.cancels] is None

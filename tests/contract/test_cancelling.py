@@ -10,7 +10,6 @@ from fdbqueue import (
     Delivery,
     Depth,
     Message,
-    NewMessage,
     Queue,
     Reject,
     Retry,
@@ -176,60 +175,6 @@ def test_it_gives_its_unique_key_up_at_once(db: Database, queue: Queue) -> None:
     queue.release(db, delivery)
     assert queue.enqueue(db, b"other", unique="u") == other, "the other one holds it now"
     assert queue.admin.verify(db).ok
-
-
-def test_its_end_hands_its_slot_on_and_makes_room_in_flight(
-    db: Database, space: fdb.Subspace, clock: ManualClock
-) -> None:
-    queue = Queue.create(db, "slots", root=space, clock=clock, max_in_flight=1)
-    job, _, other = queue.enqueue_many(
-        db, [NewMessage(b"1", key="a"), NewMessage(b"2", key="a"), NewMessage(b"3", key="b")]
-    )
-    delivery = take(db, queue)
-    queue.cancel(db, job)
-    assert queue.receive(db) is None, "it is still being handled"
-    queue.release(db, delivery)
-    assert queue.get(db, job) is None
-    left = [queue.get(db, each.id) for each in queue.peek(db, 9)]
-    assert sorted(each.message.payload for each in left if each) == [b"2", b"3"]
-    queue.ack(db, take(db, queue))
-    queue.ack(db, take(db, queue))
-    assert queue.get(db, other) is None
-    assert queue.depth(db) == Depth(enqueued=3, done=2, purged=1)
-    assert queue.admin.verify(db).ok
-
-
-def test_a_subscription_does_not_get_it_again(db: Database, queue: Queue) -> None:
-    subscription = queue.subscriptions.open(db, "red", selector="colour = 'red'")
-    job = queue.enqueue(db, b"job", headers={"colour": "red"})
-    delivery = take(db, subscription)
-    queue.cancel(db, job)
-    queue.release(db, delivery)
-    assert subscription.receive(db) is None
-    assert queue.depth(db).purged == 1
-
-
-def test_a_message_of_a_plan_stays(db: Database, queue: Queue) -> None:
-    job = queue.enqueue(db, b"job")
-    run = queue.streams.plans.planner("stream")
-    run.next(db, run.begin(db))
-    assert not queue.cancel(db, job)
-    state = queue.get(db, job)
-    assert state is not None
-    assert (state.state, state.cancelled) == (State.LEASED, False)
-
-
-def test_a_transaction_of_the_caller_sees_what_it_has_cancelled(db: Database, queue: Queue) -> None:
-    job, delivery = queue.enqueue(db, b"job"), take(db, queue)
-
-    @fdb.transactional
-    def cancel_and_look(tr: fdb.Transaction) -> tuple[bool, bool]:
-        queue.cancel(tr, job)
-        state = queue.get(tr, job)
-        assert state is not None
-        return state.cancelled, queue.extend(tr, delivery).cancelled
-
-    assert cancel_and_look(db) == (True, True)
 
 
 # -- handlers ---------------------------------------------------------------------------------

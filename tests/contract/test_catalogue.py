@@ -105,35 +105,6 @@ def test_a_deleted_queue_leaves_nothing_and_is_found_gone(db: Database, space: S
     assert [m.payload for m in neighbour.peek(db)] == [b"stays"]
 
 
-def test_a_message_goes_to_its_level_of_a_queue_that_took_the_place_of_another(
-    db: Database, space: Subspace
-) -> None:
-    # Given a handle that knows the levels of the queue before
-    queue = Queue.create(db, "orders", root=space, levels=2)
-    queue.enqueue(db, b"goes", priority=9)
-    queue.delete(db)
-    Queue.create(db, "orders", root=space, levels=10)
-    # Then it puts messages, also of equal priority, where any other handle does
-    other = Queue("orders", root=space)
-    for priority in (0, 3, 9):
-        queue.enqueue(db, b"a", priority=priority)
-        other.enqueue(db, b"b", priority=priority)
-    found = [(m.level, m.payload) for m in queue.peek(db, 10)]
-    assert found == [(level, payload) for level in (0, 6, 9) for payload in (b"a", b"b")]
-
-
-def test_a_priority_is_checked_by_the_queue_that_took_the_place_of_another(
-    db: Database, space: Subspace
-) -> None:
-    queue = Queue.create(db, "orders", root=space, levels=12)
-    queue.enqueue(db, b"goes", priority=11)
-    queue.delete(db)
-    Queue.create(db, "orders", root=space, levels=10)
-    with pytest.raises(InvalidArgument):
-        queue.enqueue(db, b"too urgent", priority=11)
-    assert queue.depth(db).enqueued == 0
-
-
 def test_an_operation_under_way_does_not_survive_the_deletion(
     db: Database, space: Subspace
 ) -> None:

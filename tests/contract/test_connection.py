@@ -209,18 +209,6 @@ def test_a_forked_process_asks_by_itself(db: fdb.Database) -> None:
 # -- what is special about that of asyncio -----------------------------------------------------
 
 
-def test_the_twin_has_the_methods_and_arguments_of_the_blocking_connection() -> None:
-    for name, method in inspect.getmembers(Connection):
-        if not name.startswith("_") or name == "__init__":
-            twin = inspect.getattr_static(aio.Connection, name)
-            if inspect.isfunction(method):
-                given, taken = (inspect.signature(each).parameters for each in (method, twin))
-                assert [*taken] == [*given], name
-                assert [each.default for each in taken.values()] == [
-                    each.default for each in given.values()
-                ]
-
-
 def test_listeners_run_in_the_loop_one_after_another_and_may_check_and_stop(
     db: fdb.Database,
 ) -> None:

@@ -1,18 +1,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from threading import Thread
 from typing import Any
 
 import pytest
 
-from fdbqueue import Bounds, Depth, KeyLimits, Message, NewMessage, Progress, Queue, State
+from fdbqueue import Bounds, Depth, Message, Progress, Queue
 from fdbqueue.errors import InvalidArgument, InvalidSelector, QueueFull, QueueNotFound
 from fdbqueue.messages import selection_pages
 from fdbqueue.store.binding import fdb
-from fdbqueue.testing import ManualClock
 from fdbqueue.values.model import Death
-from tests.patience import DEADLINE, eventually
 from tests.taking import take
 
 Database = fdb.Database
@@ -83,39 +80,6 @@ def test_letters_are_moved_counted_copied_and_removed_by_what_they_died_of(
     assert sorted(m.death.reason for m in moved if m.death) == ["declined", "timeout", "timeout"]
     assert queue.purge(db, match=died_of("declined"), states="dead").taken == 1
     assert queue.depth(db) == Depth(enqueued=5, ready=1, purged=4, ready_bytes=5)
-
-
-def test_letters_that_are_redriven_together_share_a_row_and_keep_their_ids(
-    db: Database, queue: Queue
-) -> None:
-    ids = queue.enqueue_many(db, [b"%d" % n for n in range(20)])
-    queue.reject(db, queue.receive_many(db, 20), "broken")
-    # When they are redriven
-    assert queue.retry(db).taken == 20
-    # Then they are one row, and each is found by its id
-    ready = queue._keys.ready.rows
-    assert len(db.get_range(ready.start, ready.stop)) == 1
-    assert [message.id for message in queue.peek(db, 20)] == ids
-    for n in (0, 7, 19):
-        state = queue.get(db, ids[n])
-        assert state is not None
-        assert (state.state, state.message.payload) == (State.READY, b"%d" % n)
-    # When one is cancelled, some are acknowledged with others of the queue, and some return
-    assert queue.cancel(db, ids[3])
-    new = queue.enqueue_many(db, [b"new%d" % n for n in range(10)])
-    held = queue.receive_many(db, 25)
-    assert [each.id for each in held] == [*ids[:3], *ids[4:], *new[:6]]
-    leased = queue.get(db, ids[10])
-    assert leased is not None
-    assert leased.state is State.LEASED
-    queue.release(db, held[5:7])
-    queue.ack(db, [*held[:5], *held[7:]])
-    queue.ack(db, queue.receive_many(db, 10))
-    # Then nothing is left of them
-    assert queue.admin.verify(db).ok
-    assert queue.depth(db) == Depth(enqueued=30, done=29, purged=1)
-    moved = queue._keys.moved.rows
-    assert db.get_range(moved.start, moved.stop) == []
 
 
 def test_many_letters_are_redriven_in_bounded_transactions(
@@ -196,22 +160,6 @@ def test_what_went_to_another_queue_is_redriven_by_a_move(
     assert graveyard.depth(db).ready == 3 - len(redriven)
 
 
-def test_letters_of_one_ordering_key_do_not_wait_for_each_other_in_another_queue(
-    db: Database, space: Subspace, sending: Queue
-) -> None:
-    graveyard = Queue.create(db, "graveyard", root=space)
-    sending.enqueue_many(db, [NewMessage(b"%d" % n, key="one") for n in range(3)])
-    for _ in range(3):
-        delivery = take(db, sending)
-        sending.reject(db, delivery, "no")
-    assert [letter.payload for letter in graveyard.peek(db, 9)] == [b"0", b"1", b"2"]
-    # And in order of their key again where they are moved to
-    graveyard.move(db, sending)
-    assert [message.payload for message in sending.peek(db, 9)] == [b"0"]
-    assert sending.admin.verify(db).ok
-    assert graveyard.admin.verify(db).ok
-
-
 def test_without_that_other_queue_they_stay(db: Database, space: Subspace, sending: Queue) -> None:
     kill(db, sending, b"a")
     assert sending.depth(db) == Depth(enqueued=1, dead=1)
@@ -247,18 +195,6 @@ def test_a_large_payload_moves_with_its_message(
         assert not result.deviations, result
 
 
-def test_a_dead_letter_leaves_its_unique_key_to_whoever_has_it_now(
-    db: Database, queue: Queue
-) -> None:
-    queue.enqueue(db, b"first", unique="k")
-    (held,) = queue.receive_many(db, 1)
-    queue.reject(db, held, "no")
-    second = queue.enqueue(db, b"second", unique="k")
-    assert queue.purge(db, states="dead").taken == 1
-    assert queue.enqueue(db, b"third", unique="k") == second
-    assert queue.admin.verify(db).ok
-
-
 def test_ids_say_which_are_moved(db: Database, queue: Queue, space: Subspace) -> None:
     other = Queue.create(db, "other", root=space)
     ids = kill(db, queue, b"0", b"1", b"2", b"3")
@@ -277,34 +213,6 @@ def test_ids_say_which_are_moved(db: Database, queue: Queue, space: Subspace) ->
     assert [m.payload for m in queue.peek(db, 9)] == [b"alive"]
     assert queue.admin.verify(db).ok
     assert other.admin.verify(db).ok
-
-
-def test_who_waits_in_the_other_queue_gets_what_ids_moved(
-    db: Database, queue: Queue, space: Subspace
-) -> None:
-    other = Queue.create(db, "other", root=space)
-    (message_id,) = kill(db, queue, b"0")
-    found: list[Any] = []
-    consumer = Thread(target=lambda: found.append(other.receive(db, wait=DEADLINE)))
-    consumer.start()
-    eventually(lambda: other.admin.consumers(db))
-    assert queue.move(db, other, [message_id], states="dead").taken == 1
-    consumer.join(DEADLINE)
-    assert [each.payload for each in found] == [b"0"]
-
-
-def test_large_dead_letters_are_moved_by_id_some_at_a_time(
-    db: Database, queue: Queue, space: Subspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(selection_pages, "PAGE_BYTES", 100_000)
-    monkeypatch.setattr(selection_pages, "PAGE_IDS", 4)
-    Queue.create(db, "other", root=space)
-    large = [bytes([n]) * 60_000 for n in range(3)]
-    ids = kill(db, queue, *large, *[b"small"] * 6)
-    assert queue.move(db, "other", ids, states="dead").taken == 9
-    other = Queue.open(db, "other", root=space)
-    assert [m.payload for m in other.peek(db, 9)] == [*large, *[b"small"] * 6]
-    assert queue.dead.list(db) == []
 
 
 def test_what_cannot_be_moved_by_id_stays(db: Database, queue: Queue, space: Subspace) -> None:
@@ -363,37 +271,3 @@ def test_ids_lead_to_their_dead_letters_and_no_others_are_read(
     monkeypatch.undo()
     assert queue.depth(db).dead == 2_000
     assert queue.dead.show(db, before[0]) is not None
-
-
-@pytest.mark.parametrize("way", ["redrive", "purge", "move"])
-@pytest.mark.parametrize("gate", [{"key": "a"}, {"limits": {"account": "a"}}, {"key": "rated"}])
-def test_what_expires_while_it_waits_for_a_slot_is_a_dead_letter_like_any(
-    db: Database, space: fdb.Subspace, gate: dict[str, Any], way: str
-) -> None:
-    clock = ManualClock()
-    queue = Queue.create(
-        db, "mail", root=space, clock=clock, keys=KeyLimits(concurrency=1), expired="dead"
-    )
-    other = Queue.create(db, "other", root=space, clock=clock)
-    queue.limits["account", "a"].set(db, concurrency=1)
-    queue.keys["rated"].set(db, rate="1/day", concurrency=None)
-    queue.enqueue(db, b"out", **gate)
-    waiting = queue.enqueue(db, b"waits", ttl=5, **gate)
-    clock.seconds += 6
-    queue.admin.sweep(db)
-    assert queue.admin.verify(db).ok
-    (letter,) = queue.dead.list(db)
-    assert letter.message.id == waiting
-    state = queue.get(db, waiting)
-    assert state is not None
-    assert state.state is State.DEAD
-    match way:
-        case "redrive":
-            assert queue.retry(db, [waiting]).taken == 1
-        case "purge":
-            assert queue.purge(db, [waiting], states="dead").taken == 1
-        case "move":
-            assert queue.move(db, other, [waiting], states="dead").taken == 1
-    assert queue.dead.list(db) == []
-    assert queue.admin.verify(db).ok
-    assert other.admin.verify(db).ok

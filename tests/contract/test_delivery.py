@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 import tenacity
 
-from fdbqueue import Depth, NewMessage, Queue, State, Then
-from fdbqueue.consumers.leader import LeaderStage
-from fdbqueue.consumers.receiving import waiting as standing
+from fdbqueue import Depth, NewMessage, Queue
 from fdbqueue.errors import InvalidArgument, InvalidInput, InvalidOptions, LeaseLost, QueueNotFound
 from fdbqueue.messages import history
 from fdbqueue.store.binding import fdb
@@ -208,15 +206,6 @@ def test_nothing_is_delivered_after_its_time_to_live(
     assert queue.depth(db) == Depth(enqueued=6, leased=1, expired=5)
 
 
-def test_a_plain_dequeue_skips_what_has_expired_too(
-    db: Database, queue: Queue, clock: ManualClock
-) -> None:
-    queue.enqueue(db, b"gone", ttl=10)
-    clock.seconds += 11
-    assert queue.receive(db, at_most_once=True) is None
-    assert queue.depth(db) == Depth(enqueued=1, expired=1)
-
-
 def test_a_sweep_removes_what_has_expired_wherever_it_stands(
     db: Database, space: Subspace, clock: ManualClock
 ) -> None:
@@ -234,65 +223,7 @@ def test_a_sweep_removes_what_has_expired_wherever_it_stands(
     assert queue.depth(db) == Depth(enqueued=4, ready=1, done=1, dead=2, ready_bytes=5)
 
 
-def test_a_lease_that_lapses_after_the_time_to_live_ends_the_message(
-    db: Database, queue: Queue, clock: ManualClock
-) -> None:
-    queue.enqueue(db, b"a", ttl=10)
-    take(db, queue)
-    clock.seconds += 61
-    assert queue.receive(db) is None
-    assert queue.depth(db) == Depth(enqueued=1, expired=1)
-
-
 # -- by id ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("delay", [0, 10])
-def test_a_message_is_found_by_its_id_wherever_it_is(
-    db: Database, queue: Queue, clock: ManualClock, delay: float
-) -> None:
-    message_id = queue.enqueue(db, b"a", delay=delay)
-    seen: list[State | None] = []
-
-    def look() -> None:
-        found = queue.get(db, message_id)
-        assert found is None or found.id == message_id
-        seen.append(None if found is None else found.state)
-
-    look()
-    clock.seconds += 11
-    queue.admin.sweep(db)
-    look()
-    delivery = take(db, queue, consumer="me")
-    look()
-    held = queue.get(db, message_id)
-    assert held is not None
-    assert held.consumer == "me"
-    queue.release(db, delivery, delay=10)
-    look()
-    clock.seconds += 11
-    queue.reject(db, take(db, queue), "no")
-    look()
-    assert queue.retry(db, [message_id]).taken == 1
-    look()
-    queue.ack(db, take(db, queue))
-    look()
-    first = State.SCHEDULED if delay else State.READY
-    ready, leased, resting, dead = State.READY, State.LEASED, State.SCHEDULED, State.DEAD
-    assert seen == [first, ready, leased, resting, dead, ready, None]
-
-
-def test_cancelling(db: Database, queue: Queue, clock: ManualClock) -> None:
-    leased, ready_one = queue.enqueue(db, b"a"), queue.enqueue(db, b"b")
-    delivery = take(db, queue)
-    delayed = queue.enqueue(db, b"c", delay=10)
-    promoted = queue.enqueue(db, b"d", delay=5)
-    clock.seconds += 6
-    queue.admin.sweep(db)
-    assert [queue.cancel(db, i).taken for i in (leased, ready_one, delayed, promoted)] == [1] * 4
-    assert not queue.cancel(db, ready_one), "it is gone already"
-    queue.release(db, delivery)
-    assert queue.depth(db) == Depth(enqueued=4, purged=4), "it is not delivered again"
 
 
 @pytest.mark.parametrize("message_id", ["", "d-", "d-00-", "xx", "09-000000000001-zz", None, 7])
@@ -374,50 +305,6 @@ def test_who_gives_back_what_it_cannot_handle_is_not_handed_it_in_a_loop(
         queue.release(db, take(db, queue), delay=0)
 
 
-def test_a_queue_with_a_result_or_a_callback_that_is_to_come_stays(
-    db: Database, space: Subspace, clock: ManualClock
-) -> None:
-    queue = Queue.create(db, "q", root=space, clock=clock, auto_delete=100)
-    wholes = Queue.create(db, "wholes", root=space, clock=clock)
-    queue.enqueue_many(db, [b"x"], group=Then(b"all", queue=wholes, name="g"))
-    message_id = queue.enqueue(db, b"asked for", keep_result=1000)
-    wholes.delete(db)
-    for delivery in queue.receive_many(db, 2):
-        queue.ack(db, delivery, result=delivery.payload)
-    for _ in range(8):
-        clock.seconds += 110
-        assert not queue.admin.sweep(db).deleted
-    assert queue.result(db, message_id) == b"asked for"
-    clock.seconds += 1000
-    for _ in range(2):
-        assert not queue.admin.sweep(db).deleted
-        clock.seconds += 110
-    Queue.create(db, "wholes", root=space, clock=clock)
-    clock.seconds += 600
-    queue.admin.sweep(db)
-    clock.seconds += 110
-    assert queue.admin.sweep(db).deleted
-
-
-def test_a_queue_whose_last_waiter_was_killed_deletes_itself(
-    db: Database, space: Subspace, clock: ManualClock
-) -> None:
-    queue = Queue.create(db, "q", root=space, clock=clock, auto_delete=100)
-    # Given one that waits for a message and leads the line, and is never heard of again
-    leader, other = queue.line.request(db), queue.line.request(db)
-    assert leader.leads
-    assert not other.leads
-    tr = db.create_transaction()
-    standing._Waiter(db, queue._access, leader, None)._round(tr, LeaderStage.UNANSWERED)
-    tr.commit().wait()
-    assert not queue.admin.sweep(db).deleted, "it may live"
-    clock.seconds += 60
-    assert not queue.admin.sweep(db).deleted, "it has been drained for no time"
-    assert queue.admin.verify(db).ok, "and nothing of the dead is left"
-    clock.seconds += 101
-    assert queue.admin.sweep(db).deleted
-
-
 def test_history_tells_every_transition_in_order(
     db: Database, space: Subspace, clock: ManualClock
 ) -> None:
@@ -453,28 +340,6 @@ def test_history_tells_every_transition_in_order(
     queue.receive(db, at_most_once=True)
     kept = [e.transition for e in queue.history(db)]
     assert kept == ["enqueue", "enqueue", "dequeue"] or "schedule" not in kept
-
-
-def test_history_tells_where_messages_stand(
-    db: Database, space: Subspace, clock: ManualClock
-) -> None:
-    # Given a message, two of an ordering key, and a delayed one
-    queue = Queue.create(db, "q", root=space, clock=clock, history_seconds=1000)
-    plain = queue.enqueue(db, b"a")
-    first, second = queue.enqueue_many(db, [NewMessage(b"b", key="k"), NewMessage(b"c", key="k")])
-    later = queue.enqueue(db, b"d", delay=5)
-    clock.seconds += 6
-    # When all of them are delivered
-    for _ in range(4):
-        queue.ack(db, take(db, queue))
-    # Then the places at which they were ready are in the order of delivery; ids alone are not
-    events = queue.history(db)
-    leased = [event for event in events if event.transition == "lease"]
-    assert [event.id for event in leased] == [plain, first, later, second]
-    assert leased == sorted(leased, key=lambda event: event.place)
-    # And a message that waits for others of its key stands nowhere
-    waiting = [(e.id, e.transition) for e in events if not e.place]
-    assert waiting == [(second, "enqueue")]
 
 
 def test_messages_that_are_handled_together_have_one_line_of_history(

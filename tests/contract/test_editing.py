@@ -202,30 +202,6 @@ def test_some_of_the_messages_of_one_call_are_taken_and_the_others_stay(
     assert [one.id for one in queue.receive_many(db, 10)] == stay
 
 
-@pytest.mark.parametrize("terms", [{}, {"key": "k"}])
-def test_messages_that_are_due_are_changed_together(
-    db: fdb.Database, space: fdb.Subspace, terms: dict[str, Any]
-) -> None:
-    clock = StillClock()
-    queue = Queue.create(db, "jobs", root=space, clock=clock)
-    queue.enqueue_many(db, [NewMessage(b"%d" % n, delay=5, **terms) for n in range(5)])
-    clock.seconds += 60
-    assert queue.edit(db, priority=9, states="scheduled", match=lambda _: True).taken == 5
-    assert queue.admin.verify(db).deviations == ()
-    assert sorted(drained(db, queue)) == [b"%d" % n for n in range(5)]
-
-
-def test_messages_of_one_key_are_put_off_together(db: fdb.Database, space: fdb.Subspace) -> None:
-    clock = StillClock()
-    queue = Queue.create(db, "jobs", root=space, clock=clock)
-    ids = queue.enqueue_many(db, [NewMessage(b"%d" % n, key="k") for n in range(5)])
-    assert queue.edit(db, ids, delay=5).taken == 5
-    assert queue.admin.verify(db).deviations == ()
-    assert drained(db, queue) == []
-    clock.seconds += 60
-    assert sorted(drained(db, queue)) == [b"%d" % n for n in range(5)]
-
-
 @dataclass
 class Order:
     number: int
@@ -308,3 +284,16 @@ def test_a_payload_that_grows_needs_room(db: fdb.Database, space: fdb.Subspace) 
         queue.edit(db, second, payload=b"x" * 21)
     assert queue.edit(db, first, payload=b"x" * 10).taken == 1
     assert ready(db, queue) == [b"x" * 10]
+
+
+@pytest.mark.parametrize("terms", [{}, {"key": "k"}])
+def test_messages_that_are_due_are_changed_together(
+    db: fdb.Database, space: fdb.Subspace, terms: dict[str, Any]
+) -> None:
+    clock = StillClock()
+    queue = Queue.create(db, "jobs", root=space, clock=clock)
+    queue.enqueue_many(db, [NewMessage(b"%d" % n, delay=5, **terms) for n in range(5)])
+    clock.seconds += 60
+    assert queue.edit(db, priority=9, states="scheduled", match=lambda _: True).taken == 5
+    assert queue.admin.verify(db).deviations == ()
+    assert sorted(drained(db, queue)) == [b"%d" % n for n in range(5)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -21,7 +21,6 @@ from fdbqueue import (
     Worker,
     aio,
 )
-from fdbqueue.messages.delivery import failures
 from fdbqueue.schema.envelope import KEPT_FAILURES
 from fdbqueue.schema.keys import QueueKeys
 from fdbqueue.store.binding import fdb
@@ -217,29 +216,6 @@ def test_a_message_that_replaces_one_that_has_failed_begins_anew(
     assert errors(db, queue, message_id) == ["two"]
 
 
-@pytest.mark.parametrize("dies", [False, True])
-def test_of_thousands_that_fail_at_once_the_errors_are_kept_as_far_as_they_fit(
-    db: Database, queue: Queue, space: fdb.Subspace, dies: bool
-) -> None:
-    # Given as many as one call takes, whose error is as long as one may be
-    other = Queue.create(db, "other", root=space)
-    queue.set_options(db, dead_letter_queue="other")
-    queue.enqueue_many(db, [b"a"] * 2_000)
-    for _ in range(2):
-        queue.release(db, queue.receive_many(db, 2_000), error="e" * 500)
-    held = queue.receive_many(db, 2_000)
-    if dies:
-        queue.reject(db, held, "e" * 500)
-    else:
-        queue.release(db, held, error="e" * 500)
-    # Then a transaction keeps so much of them, and all have failed
-    where = other if dies else queue
-    every = where._keys.kind(QueueKeys.failure)
-    size = sum(len(kv.value) for kv in db.get_range(every.start, every.stop))
-    assert 500_000 < size <= 3 * failures.MOST_BYTES
-    assert [message.last_error for message in where.peek(db, 2_000)] == ["e" * 500] * 2_000
-
-
 def test_a_message_with_every_failure_at_its_longest_can_die_and_move(
     db: Database, queue: Queue, space: fdb.Subspace
 ) -> None:
@@ -274,12 +250,6 @@ def lead_to(message: Message) -> None:
         deliver(message)
     except KeyError as error:
         raise LookupError("no street") from error
-
-
-def _failed(db: Database, queue: Queue) -> Iterator[Failure]:
-    for state in ("retrying", "ready"):
-        for each in queue.messages(db, state):
-            yield from known(db, queue, each.id)
 
 
 def worked(db: Database, queue: Queue, handler: Callable[[Message], object]) -> Failure:

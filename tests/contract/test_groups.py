@@ -431,24 +431,6 @@ def test_copies_of_messages_are_in_no_group(db: Database, parts: Queue, wholes: 
     assert other.admin.verify(db).ok
 
 
-def test_a_message_that_a_newer_one_replaces_or_that_waits_for_its_key_may_end_a_group(
-    db: Database, space: Subspace
-) -> None:
-    prices = Queue.create(db, "prices", root=space, last_value="of")
-    old = NewMessage(b"old", headers={"of": "tea"})
-    prices.enqueue_many(db, [old], group=Then(b"all", on="settled", name="replaced"))
-    prices.enqueue(db, b"new", headers={"of": "tea"})
-    assert group(db, prices, "replaced").state == "complete"
-    keyed = Queue.create(db, "keyed", root=space)
-    some = [NewMessage(b"x", key="k") for _ in range(3)]
-    keyed.enqueue_many(db, some, group=Then(b"all", on="settled", name="waiting"))
-    keyed.purge(db)
-    assert group(db, keyed, "waiting").failed == 3
-    assert came(db, keyed) == [b"all"]
-    assert prices.admin.verify(db).ok
-    assert keyed.admin.verify(db).ok
-
-
 # -- what becomes of a group ------------------------------------------------------------------
 
 
@@ -532,18 +514,3 @@ def test_verify_finds_what_keeps_a_group_from_its_end(
     assert group(db, parts, "gone").state == "failed"
     drain(db, parts, lambda message: None)
     assert parts.depth(db).ready == 0
-
-
-# -- model ------------------------------------------------------------------------------------
-
-
-def test_a_member_may_replace_another_of_the_same_call(
-    db: Database, space: Subspace, clock: ManualClock
-) -> None:
-    parts = Queue.create(db, "latest", root=space, clock=clock, last_value="item")
-    messages = [NewMessage(b"%d" % n, headers={"item": n % 2}) for n in range(5)]
-    name = parts.enqueue_many(db, messages, group=Then(b"all", on="settled")).group
-    assert group(db, parts, name).left == 2
-    assert parts.admin.verify(db).ok
-    assert came(db, parts) == [b"3", b"4", b"all"]
-    assert (group(db, parts, name).state, group(db, parts, name).done) == ("complete", 2)

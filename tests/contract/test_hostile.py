@@ -8,17 +8,14 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import msgpack
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fdbqueue
 from fdbqueue import Headers, Message, NewMessage, Queue, Run, Selector, Worker
-from fdbqueue.errors import CorruptData, InvalidInput, InvalidSelector, QueueError
-from fdbqueue.schema.envelope import Envelope
+from fdbqueue.errors import InvalidInput, InvalidSelector, QueueError
 from fdbqueue.schema.keys import RootKeys
-from fdbqueue.schema.records import DeadLetter, Delayed
 from fdbqueue.store.binding import fdb
 from fdbqueue.values.options import check_name
 from tests.patience import DEADLINE
@@ -152,29 +149,6 @@ def test_an_argument_of_another_type_is_refused_and_stores_nothing(
     assert str(refusal.value)
     assert queue.receive(db) is not None
     assert not queue.admin.verify(db).deviations
-
-
-@pytest.mark.parametrize(
-    ("unpack", "before"),
-    [(DeadLetter.unpack, [[0, 1, b"x"], "reason", 1]), (Delayed.unpack, [[0, 1, b"x"]])],
-    ids=["dead", "scheduled"],
-)
-@pytest.mark.parametrize("inner", [1, {}, [], None, "text"])
-def test_what_stands_in_the_place_of_an_envelope_is_corrupt_data(
-    unpack: Any, before: list[Any], inner: Any
-) -> None:
-    with pytest.raises(CorruptData):
-        unpack(b"\x01" + msgpack.packb([*before, inner]))
-
-
-@pytest.mark.parametrize(
-    "body",
-    [b"\x81\x81\x01\x02\x03", b"\x81\x91\x01\x02", b"\xc1", b""],
-    ids=lambda body: body.hex(),
-)
-def test_what_msgpack_cannot_make_a_value_of_is_corrupt_data(body: bytes) -> None:
-    with pytest.raises(CorruptData):
-        Envelope.unpack(b"\x01" + body)
 
 
 HOSTILE = [

@@ -161,6 +161,7 @@ def test_a_number_that_makes_no_sense_is_refused(db: Database, space: fdb.Subspa
             queue.set_options(db, max_in_flight=wrong)  # type: ignore[arg-type]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("mode", MODES)
 def test_leases_that_are_over_keep_no_room_however_many_they_are(
     db: Database, space: fdb.Subspace, mode: str

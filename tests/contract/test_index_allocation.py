@@ -5,14 +5,11 @@ Each test is a fixed interleaving, or a random one of a fixed seed.
 
 from __future__ import annotations
 
-import gc
-import weakref
 from collections.abc import Callable
 
 import pytest
 
 from fdbqueue import Queue
-from fdbqueue.messages import place
 from fdbqueue.messages.streams.planning import BatchLimits
 from fdbqueue.store.binding import fdb
 from fdbqueue.subscriptions import external_cursors
@@ -119,28 +116,6 @@ def test_of_many_long_transactions_one_after_another_only_the_first_is_tried_aga
     )
 
 
-def test_a_leap_that_nobody_needs_any_more_is_forgotten(
-    db: fdb.Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    browser = queue.subscriptions.open(db, "browser", mode="browse")
-
-    def work(tr: fdb.Transaction) -> None:
-        queue.enqueue(tr, b"long")
-        queue.enqueue(db, b"short")
-        browser.browse(db, 1_000)
-
-    assert attempts_until_committed(db, work) == 2
-
-    def begin() -> int:
-        last = Position.from_id(queue.enqueue(db, b"short")).index
-        return Position.from_id(queue.enqueue(db.create_transaction(), b"long")).index - last
-
-    assert begin() > 1, "it begins with the leap"
-    monkeypatch.setattr(place, "_HALVED_VERSIONS", 1)
-    queue.enqueue(db, b"so that the version moves on")
-    assert begin() == 1
-
-
 def test_brief_enqueues_leave_nothing_out(db: fdb.Database, queue: Queue, pass_all: Pass) -> None:
     def work(tr: fdb.Transaction) -> None:
         queue.enqueue(tr, b"long")
@@ -150,16 +125,6 @@ def test_brief_enqueues_leave_nothing_out(db: fdb.Database, queue: Queue, pass_a
     attempts_until_committed(db, work)
     indexes = [Position.from_id(queue.enqueue(db, b"short")).index for _ in range(3)]
     assert indexes == [*range(indexes[0], indexes[0] + 3)]
-
-
-def test_what_is_known_of_a_transaction_goes_with_it(db: fdb.Database, queue: Queue) -> None:
-    tr = db.create_transaction()
-    queue.enqueue(tr, b"gone")
-    tr.commit().wait()
-    seen = weakref.ref(tr)
-    del tr
-    gc.collect()
-    assert seen() is None
 
 
 def test_a_transaction_object_that_is_used_again_and_again_goes_on_working(

@@ -6,7 +6,6 @@ import pytest
 
 from fdbqueue import Depth, Queue
 from fdbqueue.errors import InvalidArgument, InvalidOptions, LeaseLost
-from fdbqueue.schema.keys import QueueKeys
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.values import backoff
@@ -37,27 +36,6 @@ def test_an_effect_commits_together_with_its_ack(
     with pytest.raises(LeaseLost, match=delivery.id):
         charge(db)
     assert queue.depth(db) == Depth(enqueued=1, done=1)
-
-
-def test_a_leased_message_is_delivered_to_nobody_else(db: Database, queue: Queue) -> None:
-    queue.enqueue_many(db, [b"a", b"b"])
-    first, second, third = queue.receive(db), queue.receive(db), queue.receive(db)
-    assert first is not None
-    assert second is not None
-    assert (first.payload, second.payload, third) == (b"a", b"b", None)
-    assert first.token != second.token
-
-
-def test_a_batch_is_leased_in_order_and_settled_as_one(db: Database, queue: Queue) -> None:
-    queue.enqueue_many(db, [b"%d" % n for n in range(5)])
-    found = queue.receive_many(db, 3)
-    assert [d.payload for d in found] == [b"0", b"1", b"2"]
-    queue.ack(db, found[1])
-    with pytest.raises(LeaseLost):
-        queue.ack(db, found)
-    assert queue.depth(db).leased == 2, "a batch with one lost lease settles nothing"
-    queue.ack(db, [found[0], found[2]])
-    assert queue.depth(db) == Depth(enqueued=5, ready=2, done=3, ready_bytes=2)
 
 
 @pytest.mark.promise(3)
@@ -114,29 +92,6 @@ def test_an_extended_lease_lives_on(db: Database, queue: Queue, clock: ManualClo
     assert queue.depth(db) == Depth(enqueued=1, done=1)
 
 
-@pytest.mark.parametrize("knows", [True, False])
-def test_what_an_extension_leaves_behind_is_removed_when_it_is_due(
-    db: Database, queue: Queue, clock: ManualClock, knows: bool
-) -> None:
-    queue.enqueue(db, b"a")
-    delivery = take(db, queue)
-    clock.seconds += 1
-    extended = queue.extend(db, delivery)
-
-    def left() -> list[int]:
-        kinds = (QueueKeys.lease, QueueKeys.until, QueueKeys.expiry)
-        ranges = [queue._keys.kind(kind) for kind in kinds]
-        return [len(db.get_range(every.start, every.stop)) for every in ranges]
-
-    queue.ack(db, extended if knows else delivery)
-    assert left() == [0, 0, 0 if knows else 1]
-    assert queue.admin.verify(db).ok
-    clock.seconds += 61
-    assert queue.receive(db) is None
-    assert left() == [0, 0, 0]
-    assert queue.depth(db) == Depth(enqueued=1, done=1)
-
-
 @pytest.mark.promise(5)
 def test_what_kills_three_consumers_becomes_a_dead_letter_and_uses_no_attempt(
     db: Database, queue: Queue, clock: ManualClock
@@ -184,49 +139,8 @@ def test_a_single_attempt_is_not_used_up_by_a_death(
     assert [each.death.reason for each in queue.dead.list(db)] == ["broken"]
 
 
-def test_leases_settled_together_are_read_with_others_between_them(
-    db: Database, queue: Queue, clock: ManualClock
-) -> None:
-    # Given a batch with two messages of another behind each of its own, some of them extended
-    ids = queue.enqueue_many(db, [b"%d" % n for n in range(120)])
-    first = queue.receive_many(db, 120)
-    kept = first[::3]
-    given_back = [each for each in first if each not in kept]
-    queue.release(db, given_back, delay=0)
-    second = queue.receive_many(db, 80)
-    assert {each.id for each in [*kept, *second]} == {*ids}
-    queue.extend(db, kept[:30], 90)
-    # When one of them is settled by itself, then together they are not
-    queue.ack(db, kept[7])
-    with pytest.raises(LeaseLost) as lost:
-        queue.ack(db, kept)
-    assert lost.value.message_id == kept[7].id
-    with pytest.raises(LeaseLost):
-        queue.ack(db, given_back)
-    assert queue.depth(db) == Depth(enqueued=120, leased=119, done=1)
-    # And the rest is settled, each once, whatever expires afterwards
-    queue.ack(db, [each for each in kept if each is not kept[7]])
-    queue.ack(db, second)
-    assert queue.depth(db) == Depth(enqueued=120, done=120)
-    clock.seconds += 1_000
-    assert queue.receive(db) is None
-    assert queue.admin.verify(db).ok
-
-
 def test_waiting_ends_as_soon_as_a_message_arrives(db: Database, queue: Queue) -> None:
     assert woken(db, queue, lambda: queue.enqueue(db, b"here")) == [b"here"]
-
-
-def test_waiting_for_nothing_ends_in_time_and_leaves_no_trace(
-    db: Database, queue: Queue, space: Subspace
-) -> None:
-    def stored() -> list[bytes]:
-        found = db.get_range(space.range().start, space.range().stop)
-        return [kv.key for kv in found if not kv.key.startswith(queue._keys.once.prefix)]
-
-    before = stored()
-    assert queue.receive(db, wait=0.05) is None
-    assert stored() == before, "but for the record of a commit, which is swept later"
 
 
 def test_waiting_inside_a_transaction_is_refused(db: Database, queue: Queue) -> None:
@@ -256,33 +170,6 @@ def test_many_leases_of_a_clock_that_is_ahead_do_not_hold_up_those_that_lapse(
     # Then that one comes back
     again = take(db, queue)
     assert (again.payload, again.message.deaths) == (b"ours", 1)
-
-
-@pytest.mark.parametrize("scheme", ["first", "auto"])
-def test_a_large_message_that_dies_elsewhere_leaves_room_for_a_large_batch(
-    db: Database, space: Subspace, clock: ManualClock, scheme: str
-) -> None:
-    # Given 8 MB whose last lease has lapsed, which go to another queue, and 7 MB that are ready
-    dead = Queue.create(db, "dead", root=space, clock=clock)
-    queue = forced(Queue.create(
-        db, "large", root=space, clock=clock, max_deaths=1, lease=60,
-        dead_letter_queue="dead",
-    ), scheme)  # fmt: skip
-    queue.enqueue(db, bytes(8_000_000))
-    assert queue.receive(db) is not None
-    for _ in range(4):
-        queue.enqueue_many(db, [bytes(88_000)] * 20)
-    clock.seconds += 61
-
-    # When they are received
-    found = queue.receive_many(db, 80)
-
-    # Then some are, and the others follow
-    assert found
-    assert dead.depth(db).ready == 1
-    while more := queue.receive_many(db, 80):
-        found += more
-    assert len(found) == 80
 
 
 def test_only_a_message_that_was_handed_over_alone_counts_the_death_of_its_consumer(

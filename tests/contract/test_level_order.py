@@ -349,17 +349,6 @@ def test_a_leased_message_is_left_alone_and_ends_when_it_would_return(
     assert not db.get_range(every.start, every.stop)
 
 
-def test_a_delayed_message_arrives_when_it_is_due(
-    db: Database, prices: Queue, clock: ManualClock
-) -> None:
-    prices.enqueue_many(db, [price("tea", b"later", delay=10), price("tea", b"1")])
-    assert ready(db, prices) == [b"1"]
-    clock.seconds += 11
-    prices.admin.sweep(db)
-    assert ready(db, prices) == [b"later"]
-    sound(db, prices)
-
-
 def test_a_dead_letter_is_redriven_only_if_no_newer_one_is_there(
     db: Database, prices: Queue
 ) -> None:
@@ -373,36 +362,6 @@ def test_a_dead_letter_is_redriven_only_if_no_newer_one_is_there(
     prices.enqueue_many(db, [price("tea", b"3")])
     assert ready(db, prices) == [b"3"]
     sound(db, prices)
-
-
-def test_what_belongs_to_replaced_messages_goes_with_them(
-    db: Database, prices: Queue, clock: ManualClock
-) -> None:
-    large = bytes(200_000)
-    made = prices.enqueue_many(
-        db, [price("tea", large, unique=f"u{n}", ttl=60, dedup_id=f"d{n}") for n in range(3)]
-    )
-    assert made.new == 3
-    (left,) = prices.peek(db, 9)
-    assert (left.id, left.payload) == (made[2], large)
-    sound(db, prices)
-    assert prices.enqueue(db, b"again", unique="u0", headers={"of": "tea"}) != made[0]
-    assert ready(db, prices) == [b"again"]
-    sound(db, prices)
-
-
-def test_messages_that_move_in_replace_others(db: Database, space: Subspace, prices: Queue) -> None:
-    source = Queue.create(db, "source", root=space, last_value="kind")
-    for n, of in enumerate(("tea", "salt", "tea")):
-        source.enqueue(db, b"%d" % n, headers={"of": of, "kind": n})
-    prices.enqueue_many(db, [price("salt", b"old"), price("oil", b"oil")])
-    assert source.move(db, prices).taken == 3
-    assert ready(db, prices) == [b"oil", b"1", b"2"]
-    plain = Queue.create(db, "plain", root=space)
-    assert prices.move(db, plain).taken == 3
-    plain.enqueue(db, b"x", headers={"of": "tea"})
-    assert plain.depth(db).ready == 4
-    sound(db, source, prices, plain)
 
 
 def publish(db: Database, queue: Queue, *messages: NewMessage) -> None:
@@ -427,18 +386,6 @@ def test_producers_of_one_value_conflict_and_of_different_values_do_not(
     with pytest.raises(fdb.FDBError):
         again.commit().wait()
     assert prices.depth(db).ready == 2
-
-
-def test_an_acknowledgement_and_a_new_value_in_one_transaction(db: Database, prices: Queue) -> None:
-    prices.enqueue_many(db, [price("tea", b"1")])
-    held = take(db, prices)
-    tr = db.create_transaction()
-    prices.ack(tr, held)
-    prices.enqueue_many(tr, [price("tea", b"2")])
-    prices.enqueue_many(tr, [price("tea", b"3")])
-    tr.commit().wait()
-    assert ready(db, prices) == [b"3"]
-    sound(db, prices)
 
 
 # -- options and what is stored ---------------------------------------------------------------

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any
 
 import pytest
 
-from fdbqueue import Bounds, NewMessage, Queue
+from fdbqueue import NewMessage, Queue
 from fdbqueue.errors import (
     InvalidArgument,
     InvalidOptions,
@@ -105,35 +103,6 @@ def test_what_waits_for_whom_can_be_seen(
 # -- every way out ----------------------------------------------------------------------------
 
 
-def test_a_message_that_expires_while_it_waits_or_is_out_hands_on(
-    db: Database, queues: tuple[Queue, Queue], stripe: SharedLimit, clock: ManualClock
-) -> None:
-    one, two = queues
-    one.enqueue_many(db, some(4, ttl=10))
-    two.enqueue(db, b"next", limits=STRIPE)
-    assert counts(db, stripe) == (3, 2)
-    clock.seconds += 11
-    one.admin.sweep(db)
-    assert counts(db, stripe) == (1, 0)
-    assert payloads(two.receive_many(db, 10)) == [b"next"]
-    sound(db, *queues)
-
-
-def test_a_delayed_message_takes_a_slot_or_waits_when_it_is_due(
-    db: Database, queues: tuple[Queue, Queue], stripe: SharedLimit, clock: ManualClock
-) -> None:
-    one, two = queues
-    two.enqueue_many(db, some(4, delay=10))
-    assert counts(db, stripe) == (0, 0)
-    one.enqueue_many(db, some(1, 10))
-    clock.seconds += 11
-    assert len(two.receive_many(db, 10)) == 2
-    assert counts(db, stripe) == (3, 2)
-    one.ack(db, one.receive_many(db, 10))
-    assert len(two.receive_many(db, 10)) == 1
-    sound(db, *queues)
-
-
 def test_a_dead_letter_in_another_queue_waits_for_no_slot_and_counts_again_when_it_returns(
     db: Database, queues: tuple[Queue, Queue], stripe: SharedLimit
 ) -> None:
@@ -164,62 +133,6 @@ def test_a_move_to_another_queue_keeps_the_limit(
         two.ack(db, found)
     assert got == [b"%d" % n for n in range(7)]
     assert left(db, *queues) == 0
-    sound(db, *queues)
-
-
-def test_what_is_put_off_at_once_waits_no_more_and_is_counted_once(
-    db: Database, queues: tuple[Queue, Queue], stripe: SharedLimit
-) -> None:
-    mine = queues[0]
-    ids = mine.enqueue_many(db, some(6))
-
-    # The one that has a slot lets out the next, but for the one that is put off with it.
-    assert mine.edit(db, ids=ids[2:4], delay=60).taken == 2
-
-    assert counts(db, stripe) == (3, 1)
-    sound(db, *queues)
-
-
-@pytest.mark.parametrize("verb", ["cancel", "purge"])
-def test_what_ends_at_once_with_the_one_before_it_in_line_is_counted_once(
-    db: Database, queues: tuple[Queue, Queue], stripe: SharedLimit, verb: str
-) -> None:
-    mine = queues[0]
-    ids = mine.enqueue_many(db, some(7))
-    # One rests after a failure, with its slot
-    mine.release(db, mine.receive_many(db, 1), error="no", delay=60)
-
-    getattr(mine, verb)(db, ids=[ids[0], ids[3]])
-
-    assert counts(db, stripe) == (3, 2)
-    sound(db, *queues)
-
-
-def test_one_that_makes_room_by_the_slot_that_it_waits_for_moves_once(
-    db: Database, queues: tuple[Queue, Queue], stripe: SharedLimit
-) -> None:
-    mine, other = queues
-    stripe.set(db, concurrency=1)
-    other.set_options(db, bounds=Bounds(messages=1, when_full="drop-oldest"))
-    other.enqueue_many(db, some(1))
-    ids = mine.enqueue_many(db, some(2, begin=1))
-
-    assert mine.move(db, other, ids=ids[:1]).taken == 1
-
-    sound(db, *queues)
-    assert [queue.depth(db).enqueued - queue.depth(db).purged for queue in queues] == [1, 1]
-
-
-def test_a_waiting_message_is_replaced_in_its_place(
-    db: Database, queues: tuple[Queue, Queue], stripe: SharedLimit
-) -> None:
-    one, two = queues
-    one.enqueue_many(db, some(3))
-    terms: dict[str, Any] = {"limits": STRIPE, "unique": "u", "on_conflict": "replace"}
-    first = two.enqueue(db, b"old", **terms)
-    assert two.enqueue(db, b"new", **terms) == first
-    one.ack(db, one.receive_many(db, 1))
-    assert payloads(two.receive_many(db, 10)) == [b"new"]
     sound(db, *queues)
 
 
@@ -260,32 +173,7 @@ def test_a_queue_of_which_much_waits_is_purged_before_it_is_deleted(
     sound(db, two)
 
 
-def test_a_queue_that_waits_for_another_is_not_deleted_as_unused(
-    db: Database, space: fdb.Subspace, queues: tuple[Queue, Queue], stripe: SharedLimit
-) -> None:
-    clock = queues[0]._clock
-    auto = Queue.create(db, "auto", root=space, auto_delete=1, clock=clock)
-    queues[0].enqueue_many(db, some(3))
-    auto.enqueue_many(db, some(1))
-    assert isinstance(clock, ManualClock)
-    for _ in range(3):
-        clock.seconds += 10
-        assert not auto.admin.sweep(db).deleted
-    assert auto.depth(db).waiting == 1
-
-
 # -- changes ----------------------------------------------------------------------------------
-
-
-def test_a_higher_limit_lets_out_more_than_one_transaction_can(
-    db: Database, queues: tuple[Queue, Queue], stripe: SharedLimit
-) -> None:
-    one, two = queues
-    one.enqueue_many(db, some(130))
-    two.enqueue_many(db, some(130))
-    stripe.set(db, concurrency=250)
-    assert counts(db, stripe) == (250, 10)
-    sound(db, *queues)
 
 
 def test_a_change_in_ones_own_transaction_is_finished_by_a_sweep_of_any_queue(
@@ -354,33 +242,6 @@ def test_limits_that_make_no_sense_are_refused(db: Database, queues: tuple[Queue
     assert limits.list(db) == []
 
 
-# -- rates ------------------------------------------------------------------------------------
-
-
-def test_a_consumer_that_sleeps_gets_what_the_rate_lets_come(
-    db: Database, space: fdb.Subspace
-) -> None:
-    # Given a queue without consumers, which uses up the rate, and one whose consumer sleeps
-    one, two = (Queue.create(db, name, root=space) for name in ("one", "two"))
-    one.limits["api", "stripe"].set(db, rate="10/s")
-    got: list[bytes] = []
-
-    def consume() -> None:
-        for _ in range(3):
-            found = take(db, two, wait=60)
-            two.ack(db, found)
-            got.append(found.payload)
-
-    two.enqueue_many(db, some(1))
-    with ThreadPoolExecutor(1) as threads:
-        done = threads.submit(consume)
-        for n in range(1, 3):
-            one.enqueue_many(db, some(1, 10 + n))
-            two.enqueue_many(db, some(1, n))
-        done.result(60)
-    assert got == [b"0", b"1", b"2"]
-
-
 # -- conflicts --------------------------------------------------------------------------------
 
 
@@ -422,19 +283,6 @@ def test_a_change_of_a_limit_conflicts_with_the_begin_of_a_backlog(
     assert conflicts(db, [change]) == 0
     assert counts(db, stripe)[1] == (1 if concurrency == 1 else 0)
     sound(db, *queues)
-
-
-def test_producers_of_different_limits_conflict_with_nobody(
-    db: Database, queues: tuple[Queue, Queue]
-) -> None:
-    for queue in queues:
-        queue.enqueue(db, b"", limits={"api": "first"})
-    for n in range(10):
-        queues[0].limits["api", str(n)].set(db, concurrency=2)
-    every = [(queue, n) for n in range(10) for queue in queues]
-    enqueue = lambda queue, n, tr: queue.enqueue(tr, b"", limits={"api": str(n)})  # noqa: E731
-    assert conflicts(db, [partial(enqueue, queues[n % 2], n) for n in range(10)]) == 0
-    assert conflicts(db, [partial(enqueue, *each) for each in every]) <= 10
 
 
 def test_a_queue_whose_messages_have_no_limits_reads_nothing_more(

@@ -10,10 +10,10 @@ from typing import Any, cast
 import pytest
 
 from fdbqueue import Delivery, Depth, Queue, Ticket
-from fdbqueue.consumers import fulfilment, line
+from fdbqueue.consumers import line
 from fdbqueue.consumers.leader import LeaderStage
 from fdbqueue.consumers.receiving import returning_leader, waiting
-from fdbqueue.errors import InvalidArgument, LeaseLost
+from fdbqueue.errors import LeaseLost
 from fdbqueue.schema.consumers import Request
 from fdbqueue.schema.keys import QueueKeys
 from fdbqueue.store.binding import fdb
@@ -93,23 +93,6 @@ def test_a_request_for_many_gets_what_is_there(db: Database, queue: Queue) -> No
     assert queue.line.collect(db, third, wait=0) == []
 
 
-def test_a_round_hands_out_a_few_hundred_messages_and_leaves_the_rest_of_the_line_to_the_next(
-    db: Database, queue: Queue
-) -> None:
-    # Given a line that asks for more than a round hands out, and enough messages
-    sizes = [fulfilment.MAX_MESSAGES + 50, 150, 150, 1]
-    tickets = [queue.line.request(db, max_messages=size) for size in sizes]
-    queue.enqueue_many(db, [b"%04d" % n for n in range(sum(sizes) - 100)])
-    # When the leader leads
-    found = payloads(queue.line.collect(db, tickets[0]))
-    # Then every request gets what it asks for, the oldest first, as far as there are messages
-    assert len(found) == sizes[0]
-    rest = [payloads(queue.line.collect(db, ticket, wait=0)) for ticket in tickets[1:]]
-    assert [len(one) for one in rest] == [150, 51, 0]
-    found += [payload for one in rest for payload in one]
-    assert found == [b"%04d" % n for n in range(sum(sizes) - 100)]
-
-
 def test_large_messages_are_served_in_several_rounds(db: Database, queue: Queue) -> None:
     for n in range(3):
         queue.enqueue_many(db, [b"%d" % n * 80_000 for _ in range(10)])
@@ -156,11 +139,6 @@ def test_a_ticket_can_be_pickled(db: Database, queue: Queue) -> None:
     assert queue.line.withdraw(db, ticket) == []
 
 
-def test_waiting_in_line_is_refused_inside_a_transaction(db: Database, queue: Queue) -> None:
-    with pytest.raises(InvalidArgument, match="with a database"):
-        queue.receive(db.create_transaction(), wait=1)
-
-
 # -- conflicts ------------------------------------------------------------------------------------
 
 
@@ -184,16 +162,6 @@ def test_requests_conflict_neither_with_each_other_nor_with_enqueues_nor_with_a_
     assert queue.depth(db).leased == 1
 
 
-def test_whoever_joins_while_the_leader_leaves_looks_again(db: Database, queue: Queue) -> None:
-    leader = queue.line.request(db)
-    joining = db.create_transaction()
-    queue.line.request(joining)
-    queue.line.withdraw(db, leader)
-    with pytest.raises(fdb.FDBError) as caught:
-        joining.commit().wait()
-    assert caught.value.code == 1020
-
-
 # -- leaving --------------------------------------------------------------------------------------
 
 
@@ -208,26 +176,6 @@ def test_a_withdrawn_request_is_served_no_more(
     assert quiet()
 
 
-def test_a_withdrawal_that_comes_too_late_returns_the_message(db: Database, queue: Queue) -> None:
-    leader, other = queue.line.request(db), queue.line.request(db)
-    queue.enqueue_many(db, [b"a", b"b"])
-    queue.line.collect(db, leader)
-    (taken,) = queue.line.withdraw(db, other)
-    queue.ack(db, taken)
-    assert queue.depth(db) == Depth(enqueued=2, leased=1, done=1)
-
-
-def test_a_leader_that_withdraws_hands_over_to_the_oldest(
-    db: Database, queue: Queue, quiet: Callable[[], bool]
-) -> None:
-    leader, second, third = (queue.line.request(db) for _ in range(3))
-    queue.line.withdraw(db, leader)
-    queue.enqueue_many(db, [b"a", b"b"])
-    assert payloads(queue.line.collect(db, second)) == [b"a"]
-    assert payloads(queue.line.collect(db, third)) == [b"b"]
-    assert quiet()
-
-
 def test_time_ends_for_a_leader_and_for_those_who_wait_and_no_trace_is_left(
     db: Database, queue: Queue, quiet: Callable[[], bool]
 ) -> None:
@@ -235,15 +183,6 @@ def test_time_ends_for_a_leader_and_for_those_who_wait_and_no_trace_is_left(
     in_threads(6, lambda n: found.append(queue.receive(db, wait=0.01 * n)))
     assert found == [None] * 6
     assert quiet()
-
-
-def test_time_that_ends_while_messages_are_there_ends_with_a_message(
-    db: Database, queue: Queue
-) -> None:
-    first, second = queue.line.request(db), queue.line.request(db)
-    queue.enqueue_many(db, [b"a", b"b"])
-    assert payloads(queue.line.collect(db, second, wait=0)) == [b"b"], "the older one comes first"
-    assert payloads(queue.line.collect(db, first, wait=0)) == [b"a"]
 
 
 def test_an_interrupted_wait_gives_back_what_it_was_given(
@@ -308,11 +247,6 @@ def test_from_its_collection_on_a_message_is_leased_in_full_and_begun(
     assert sorted(each.message.payload for each in queue.dead.list(db)) == [b"a", b"b"]
 
 
-def rows(db: Database, space: Subspace) -> list[tuple[bytes, bytes]]:
-    within = space.range()
-    return [(kv.key, kv.value) for kv in db.get_range(within.start, within.stop)]
-
-
 def looking(db: Database, queue: Queue) -> Ticket:
     """The request of a consumer that asks in a loop, and looks for its answer at once."""
 
@@ -325,19 +259,6 @@ def looking(db: Database, queue: Queue) -> Ticket:
         return line.join(tr, scope, access.line, led, asked)[0]
 
     return ask(db)
-
-
-def test_who_looks_for_its_answer_collects_it_without_a_commit(
-    db: Database, queue: Queue, space: Subspace, impatient: None
-) -> None:
-    first = queue.line.request(db)
-    second = looking(db, queue)
-    queue.enqueue_many(db, [b"a", b"b"])
-    assert payloads(queue.line.collect(db, first)) == [b"a"]
-    stored = rows(db, space)
-    (held,) = queue.line.collect(db, second)
-    assert rows(db, space) == stored
-    queue.ack(db, held)
 
 
 @pytest.mark.parametrize(("late", "lasts", "deaths"), [(0.0, 70, 1), (6.0, 10, 0)])
@@ -386,16 +307,6 @@ def test_a_consumer_that_was_taken_for_dead_asks_again(
     clock.seconds += 11
     assert queue.receive(db) is None
     queue.enqueue(db, b"a")
-    assert payloads(queue.line.collect(db, paused)) == [b"a"]
-
-
-def test_a_leader_that_lost_the_lead_while_it_paused_is_served_all_the_same(
-    db: Database, queue: Queue, clock: ManualClock, impatient: None
-) -> None:
-    paused, second = queue.line.request(db), queue.line.request(db)
-    clock.seconds += 3
-    queue.enqueue_many(db, [b"a", b"b", b"c"])
-    assert payloads(queue.line.collect(db, second)) == [b"b"]
     assert payloads(queue.line.collect(db, paused)) == [b"a"]
 
 
@@ -458,21 +369,6 @@ def test_a_leader_that_has_just_served_the_line_takes_a_message_for_itself_alone
     third = take(cast("Database", flaky), queue, ack=[second])
     assert (third.payload, flaky.commits) == (b"4", 2)
     assert payloads(queue.line.collect(db, waiting)) == [b"3"]
-
-
-def test_a_leader_that_finds_no_message_for_itself_alone_serves_the_line(
-    db: Database,
-    queue: Queue,
-    away: Delivery,
-    monkeypatch: pytest.MonkeyPatch,
-    quiet: Callable[[], bool],
-) -> None:
-    queue.ack(db, queue.receive_many(db, 5, ack=[away]))
-    monkeypatch.setattr(returning_leader, "SERVE_SECONDS", float("inf"))
-    waiting = queue.line.request(db, wait=False)
-    assert queue.receive(db) is None
-    assert quiet()
-    assert queue.line.collect(db, waiting) == []
 
 
 def test_a_consumer_whose_answer_is_late_is_woken(

@@ -113,18 +113,6 @@ def test_a_message_of_a_plan_is_found_at_any_number_of_messages(
     assert [queue.get(db, message_id) for message_id in ids[::7]] == [None] * len(ids[::7])
 
 
-def test_a_message_that_a_plan_gave_back_is_found_where_it_is(db: Database, queue: Queue) -> None:
-    ids = queue.enqueue_many(db, [NewMessage(b"%d" % n, key="k") for n in range(4)])
-    run = queue.streams.plans.planner("stream")
-    run.next(db, run.begin(db))
-    queue.streams.plans.release(db, "stream")
-    states = [queue.get(db, message_id) for message_id in ids]
-    assert [each and (each.state, each.waits_for) for each in states] == [
-        (State.READY, None),
-        *[(State.WAITING, "k")] * 3,
-    ]
-
-
 def test_only_the_current_lease_of_a_message_settles(db: Database, queue: Queue) -> None:
     queue.enqueue(db, b"a")
     (before,) = queue.receive_many(db, 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -39,12 +38,6 @@ def region(db: Database, queues: tuple[Queue, Queue]) -> SharedLimit:
 
 def some(*names: str, **terms: Any) -> list[NewMessage]:
     return [NewMessage(name.encode(), **terms) for name in names]
-
-
-def of_key(db: Database, queue: Queue, key: str = "k") -> tuple[int, int]:
-    """How many messages of a key are out, and how many wait for it."""
-    state = queue.keys[key].state(db)
-    return len(state.out), state.waiting
 
 
 def drained(db: Database, *queues: Queue) -> list[bytes]:
@@ -92,52 +85,6 @@ def test_a_waiting_message_keeps_what_it_holds_when_it_is_edited_or_replaced(
     assert (counts(db, api), counts(db, region)) == ((1, 0), (1, 1))
     sound(db, *queues)
     assert drained(db, two, one) == [b"region", b"new", b"next"]
-
-
-def test_a_move_keeps_the_order_of_a_key_of_which_the_first_waits_at_a_limit(
-    db: Database, queues: tuple[Queue, Queue], api: SharedLimit
-) -> None:
-    one, two = queues
-    two.enqueue(db, b"other", limits=API)
-    one.enqueue_many(db, some(*"0123", key="k", limits=API))
-    assert one.move(db, two).taken == 4
-    assert (of_key(db, one), of_key(db, two)) == ((0, 0), (1, 3))
-    assert drained(db, two, one) == [b"other", b"0", b"1", b"2", b"3"]
-
-
-def test_a_schedule_has_a_key_and_several_limits(
-    db: Database,
-    queues: tuple[Queue, Queue],
-    api: SharedLimit,
-    region: SharedLimit,
-    clock: ManualClock,
-) -> None:
-    one, _ = queues
-    one.schedules.set(db, "s", b"tick", every=timedelta(seconds=10), key="k", limits=BOTH)
-    for _ in range(3):
-        clock.seconds += 10
-        one.admin.sweep(db)
-    assert (counts(db, api)[0], counts(db, region)[0]) == (1, 1)
-    sound(db, one)
-
-
-def test_a_stream_takes_no_message_that_waits_for_a_limit(
-    db: Database, queues: tuple[Queue, Queue], api: SharedLimit
-) -> None:
-    one, _ = queues
-    one.enqueue_many(db, [*some("0", "1", key="k"), *some("2", key="k", limits=API)])
-    one.enqueue_many(db, some("3", key="k"))
-    run = one.streams.plans.planner("stream")
-    mark, seen = run.begin(db), []
-    while (following := run.next(db, mark)) != mark:
-        pieces = run.pieces(db, mark, following, 1)
-        pages = [page for piece in pieces for page in run.read(db, piece)]
-        seen.append(b"".join(message.envelope.payload for page in pages for message in page))
-        assert one.admin.verify(db).deviations == ()
-        run.acknowledge(db, following)
-        mark = following
-    assert seen == [b"01", b"23"]
-    assert left(db, one) == 0
 
 
 @pytest.mark.parametrize("count", [0, 6])

@@ -22,10 +22,9 @@ from fdbqueue import (
     describe,
     transactional,
 )
-from fdbqueue.errors import CorruptData, InvalidArgument, InvalidPayload, InvalidSelector, QueueFull
+from fdbqueue.errors import CorruptData, InvalidArgument, InvalidPayload, InvalidSelector
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
-from fdbqueue.values.options import Options
 from tests.taking import take
 
 CALLS: dict[str, Callable[[Queue, Any], object]] = {
@@ -84,22 +83,6 @@ def test_an_id_as_bytes_is_shown_what_an_id_is(db: fdb.Database, space: fdb.Subs
     for call in (queue.get, queue.cancel, lambda db, given: queue.cancel(db, [given])):
         with pytest.raises(InvalidArgument, match=r"not a message id, which is a str such as '05-"):
             call(db, given)
-
-
-def test_a_full_queue_says_which_and_what_its_bounds_are(
-    db: fdb.Database, space: fdb.Subspace
-) -> None:
-    cases: tuple[tuple[Options, str], ...] = (
-        ({"bounds": Bounds(messages=1)}, r"at most 1 messages\)"),
-        ({"bounds": Bounds(bytes=1)}, r"at most 1 bytes\)"),
-        ({"bounds": Bounds(messages=1, bytes=2)}, r"at most 1 messages and 2 bytes\)"),
-    )
-    for bounds, shown in cases:
-        queue = Queue.create(db, f"orders{len(shown)}", root=space)
-        queue.set_options(db, **bounds)
-        queue.enqueue(db, b"x")
-        with pytest.raises(QueueFull, match=rf"queue 'orders\d+' is full: .*{shown}"):
-            queue.enqueue(db, b"xx")
 
 
 @pytest.mark.parametrize("given", [None, "orders"], ids=repr)

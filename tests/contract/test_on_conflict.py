@@ -8,12 +8,10 @@ import pytest
 
 from fdbqueue import Bounds, Depth, NewMessage, Queue
 from fdbqueue.errors import InvalidArgument, MessagePlanned, QueueFull
-from fdbqueue.schema.keys import QueueKeys
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.values.states import State
 from tests.audit import sound
-from tests.taking import take
 
 Database = fdb.Database
 Subspace = fdb.Subspace
@@ -109,48 +107,6 @@ def test_a_ready_message_is_put_off_but_not_beyond_its_limit(
     assert taken(db, queue) == [b"c", b"other"]
 
 
-@pytest.mark.parametrize("mode", ["replace", "debounce"])
-@pytest.mark.parametrize("end", ["ack", "release", "reject", "lapse"])
-def test_a_leased_message_gives_its_key_up(
-    db: Database, queue: Queue, clock: ManualClock, mode: Any, end: str
-) -> None:
-    first = replaced(db, queue, b"old")
-    delivery = take(db, queue)
-    # When another comes while it is being handled
-    second = replaced(db, queue, b"new", on_conflict=mode)
-    assert second != first
-    sound(db, queue)
-    # Then that one has the key from now on, whatever becomes of the first
-    assert replaced(db, queue, b"newer", on_conflict=mode) == second
-    match end:
-        case "ack":
-            queue.ack(db, delivery)
-        case "release":
-            queue.release(db, delivery)
-        case "reject":
-            queue.reject(db, delivery, "bad")
-        case _:
-            clock.seconds += 3600
-    sound(db, queue)
-    assert replaced(db, queue, b"newest", on_conflict=mode) == second
-    # One whose lease has expired is delivered alone.
-    back = [b"old"] if end in ("release", "lapse") else []
-    assert taken(db, queue) + taken(db, queue) == [*back, b"newest"]
-    assert replaced(db, queue, b"after") not in (first, second)
-
-
-def test_a_key_is_taken_over_from_a_message_that_has_moved(db: Database, queue: Queue) -> None:
-    first = replaced(db, queue, b"old", priority=1)
-    queue.edit(db, first, priority=7)
-    delivery = take(db, queue)
-    second = replaced(db, queue, b"new")
-    assert second != first
-    sound(db, queue)
-    queue.ack(db, delivery)
-    sound(db, queue)
-    assert taken(db, queue) == [b"new"]
-
-
 def test_a_message_of_a_plan_cannot_be_replaced(db: Database, queue: Queue) -> None:
     first = replaced(db, queue, b"old")
     queue.enqueue_many(db, [b"%d" % n for n in range(3)])
@@ -160,53 +116,6 @@ def test_a_message_of_a_plan_cannot_be_replaced(db: Database, queue: Queue) -> N
         replaced(db, queue, b"new")
     assert queue.enqueue(db, b"new", unique="u") == first
     sound(db, queue)
-
-
-def test_taking_a_key_over_against_the_acknowledgement(db: Database, queue: Queue) -> None:
-    replaced(db, queue, b"old")
-    delivery = take(db, queue)
-    tr = db.create_transaction()
-    queue.enqueue(tr, b"new", unique="u", on_conflict="replace")
-    queue.ack(db, delivery)
-    with pytest.raises(fdb.FDBError) as raised:
-        tr.commit().wait()
-    assert raised.value.code == 1020
-    assert replaced(db, queue, b"new")
-    sound(db, queue)
-
-
-def test_attempts_begin_again(db: Database, queue: Queue, clock: ManualClock) -> None:
-    first = replaced(db, queue, b"old")
-    delivery = take(db, queue)
-    queue.release(db, delivery, error="bad")
-    state = queue.get(db, first)
-    assert state is not None
-    assert state.message.attempts == 1
-    replaced(db, queue, b"new")
-    state = queue.get(db, first)
-    assert state is not None
-    assert (state.message.attempts, state.message.last_error) == (0, None)
-    sound(db, queue)
-    clock.seconds += 3600
-    assert taken(db, queue) == [b"new"]
-
-
-def test_chunks_and_times_to_live_are_those_of_the_last(
-    db: Database, queue: Queue, clock: ManualClock
-) -> None:
-    replaced(db, queue, b"a" * 200_000, ttl=10)
-    replaced(db, queue, b"b" * 300_000, ttl=100)
-    sound(db, queue)
-    clock.seconds += 50
-    assert taken(db, queue) == [b"b" * 300_000]
-    for kind in (QueueKeys.chunk, QueueKeys.delayed, QueueKeys.unique):
-        every = queue._keys.kind(kind)
-        assert len(db.get_range(every.start, every.stop)) == 0
-    replaced(db, queue, b"a" * 200_000, delay=5)
-    replaced(db, queue, b"small", delay=5)
-    sound(db, queue)
-    chunks = queue._keys.chunk.rows
-    assert len(db.get_range(chunks.start, chunks.stop)) == 0
 
 
 def test_the_last_of_a_batch_counts(db: Database, queue: Queue) -> None:
@@ -248,15 +157,6 @@ def test_a_debounce_puts_off_what_waits_for_its_key(
     sound(db, queue)
 
 
-def test_another_key_takes_another_place(db: Database, queue: Queue) -> None:
-    replaced(db, queue, b"old", key="k")
-    queue.enqueue(db, b"behind", key="k")
-    replaced(db, queue, b"new", key="other")
-    sound(db, queue)
-    assert taken(db, queue) == [b"behind", b"new"]
-    assert queue.depth(db) == Depth(enqueued=3, done=2, purged=1)
-
-
 def test_in_a_sorted_queue_it_takes_the_place_of_its_header(
     db: Database, space: Subspace, clock: ManualClock
 ) -> None:
@@ -266,21 +166,6 @@ def test_in_a_sorted_queue_it_takes_the_place_of_its_header(
     replaced(db, queue, b"new", headers={"rank": 3})
     sound(db, queue)
     assert taken(db, queue) == [b"second", b"new"]
-
-
-def test_in_a_queue_of_last_values_it_is_that_of_its_header(
-    db: Database, space: Subspace, clock: ManualClock
-) -> None:
-    queue = created(db, space, clock, last_value="symbol")
-    replaced(db, queue, b"a1", headers={"symbol": "a"})
-    replaced(db, queue, b"a2", headers={"symbol": "a"})
-    sound(db, queue)
-    replaced(db, queue, b"b1", headers={"symbol": "b"})
-    sound(db, queue)
-    assert [each.payload for each in queue.peek(db)] == [b"b1"]
-    queue.enqueue(db, b"b2", headers={"symbol": "b"})
-    sound(db, queue)
-    assert taken(db, queue) == [b"b2"]
 
 
 def test_a_subscription_that_has_passed_it_sees_what_it_says_now(
@@ -378,22 +263,3 @@ def test_wrong_arguments_are_refused(db: Database, queue: Queue, given: dict[str
     with pytest.raises(InvalidArgument):
         queue.enqueue(db, b"a", **given)
     assert queue.depth(db) == Depth()
-
-
-def test_the_history_has_a_line_for_what_is_replaced_in_its_place(
-    db: Database, space: Subspace, clock: ManualClock
-) -> None:
-    queue = created(db, space, clock, history_seconds=3_600)
-    queue.enqueue(db, b"first", key="a")
-    ready = replaced(db, queue, b"old", key="a")
-    replaced(db, queue, b"new", key="a")  # it waits for its key
-    assert queue.cancel(db, ready)
-    late = replaced(db, queue, b"old", delay=60)
-    replaced(db, queue, b"new", on_conflict="debounce", delay=90)
-    told = {
-        each: [e.transition for e in queue.history(db) if e.id == each] for each in (ready, late)
-    }
-    assert told[ready] == ["enqueue", "revise ready", "purge ready"]
-    assert told[late] == ["schedule", "revise scheduled"]
-    assert queue.depth(db) == Depth(enqueued=3, ready=1, scheduled=1, purged=1, ready_bytes=5)
-    sound(db, queue)

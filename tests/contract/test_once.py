@@ -23,7 +23,6 @@ from tests.flaky import (
     UNKNOWN_LOST,
     FlakyDatabase,
 )
-from tests.schemes import forced
 from tests.taking import take
 
 Database = fdb.Database
@@ -143,41 +142,9 @@ def test_old_records_are_swept(db: Database, queue: Queue, monkeypatch: pytest.M
     assert count() == 2, "the last two: the older ones were swept"
 
 
-def test_a_lease_is_the_record_of_its_receive(db: Database, queue: Queue) -> None:
-    forced(queue, "first")  # A request in line would have a record.
-    ids = queue.enqueue_many(db, [b"a", b"b"])
-    everything = queue._keys.once.before(10**9)
-    before = db.get_range(everything.start, everything.stop)
-    for plan in ([UNKNOWN_LOST, UNKNOWN_COMMITTED], [CONFLICT, UNKNOWN_LOST, CONFLICT]):
-        delivery = take(flaky(db, plan), queue)
-        assert delivery.id == ids.pop(0)
-    assert queue.depth(db).leased == 2
-    assert len(db.get_range(everything.start, everything.stop)) == len(before)
-
-
-def test_reading_leaves_no_record(db: Database, queue: Queue) -> None:
-    everything = queue._keys.once.before(10**9)
-    before = db.get_range(everything.start, everything.stop)
-    queue.peek(db)
-    queue.depth(db)
-    assert queue.receive(db) is None
-    assert queue.receive(db, at_most_once=True) is None
-    assert len(db.get_range(everything.start, everything.stop)) == len(before)
-
-
 def _records(db: Database, queue: Queue) -> list[bytes]:
     everything = queue._keys.once.before(10**9)
     return [bytes(kv.key) for kv in db.get_range(everything.start, everything.stop)]
-
-
-def test_an_operation_takes_over_the_record_of_one_that_has_ended(
-    db: Database, queue: Queue
-) -> None:
-    queue.enqueue(db, b"x")
-    before = _records(db, queue)
-    for _ in range(10):
-        queue.enqueue(db, b"x")
-    assert _records(db, queue) == before
 
 
 def test_operations_at_the_same_time_have_records_of_their_own(db: Database, queue: Queue) -> None:

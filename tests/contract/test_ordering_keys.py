@@ -74,20 +74,6 @@ def test_a_message_whose_time_is_over_lets_the_next_one_go(
     assert queue.admin.verify(db).deviations == ()
 
 
-def test_a_sweep_takes_those_that_wait_for_their_turn_too(
-    db: Database, queue: Queue, clock: ManualClock
-) -> None:
-    queue.enqueue(db, b"1", key="a")
-    queue.enqueue(db, b"2", key="a", ttl=5)
-    queue.enqueue(db, b"3", key="a")
-    clock.seconds += 6
-    queue.admin.sweep(db)
-    assert queue.depth(db).expired == 1
-    queue.ack(db, take(db, queue))
-    assert take(db, queue).payload == b"3"
-    assert queue.admin.verify(db).deviations == ()
-
-
 def test_a_key_is_not_freed_by_release_or_rest(
     db: Database, queue: Queue, clock: ManualClock
 ) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
 
-from fdbqueue import Depth, KeyLimits, NewMessage, Queue
+from fdbqueue import Depth, NewMessage, Queue
 from fdbqueue.errors import (
     BatchLost,
     Held,
@@ -22,7 +21,7 @@ from fdbqueue.errors import (
 from fdbqueue.messages import run as runs
 from fdbqueue.messages.streams import planning
 from fdbqueue.queue.streams.planner import Mark, Planner
-from fdbqueue.schema.envelope import VALUE_LIMIT, Envelope
+from fdbqueue.schema.envelope import VALUE_LIMIT
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from tests.audit import sound
@@ -327,30 +326,6 @@ def test_messages_whose_time_is_over_are_not_planned(
     assert sound(db, queue)
 
 
-@pytest.mark.parametrize("ttl", [None, 5])
-def test_what_waits_for_a_key_is_planned_once_behind_several_of_it(
-    db: Database, space: Subspace, clock: ManualClock, ttl: float | None
-) -> None:
-    # Given two of a key that are ready, though now it lets out one at a time, and others that wait
-    # for it, of which some expire
-    queue = Queue.create(db, "pair", root=space, keys=KeyLimits(concurrency=2), clock=clock)
-    sent = [NewMessage(b"%d" % n, key="k", ttl=ttl if n > 3 else None) for n in range(6)]
-    queue.enqueue_many(db, sent)
-    queue.set_options(db, keys=KeyLimits(concurrency=1))
-    clock.seconds += 10
-    # When they are planned
-    run = queue.streams.plans.planner("stream")
-    begin = run.begin(db)
-    until = run.next(db, begin)
-    # Then each comes once
-    live = sorted(each.payload for each in sent if each.ttl is None)
-    assert sorted(payloads(db, run, begin, until)) == live
-    assert sound(db, queue)
-    run.acknowledge(db, until)
-    assert queue.depth(db).done == len(live)
-    assert sound(db, queue)
-
-
 @pytest.mark.parametrize("watched", [2, 3, 100])
 def test_messages_of_one_ordering_key_are_planned_in_a_run(
     db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch, watched: int
@@ -402,54 +377,6 @@ def test_a_run_that_does_not_fit_goes_on_in_the_next_batch(db: Database, queue: 
         assert sound(db, queue)
     assert seen == [b"k0k1k2", b"l0l1l2", b"k3k4l3", b"l4"]
     assert queue.depth(db) == Depth(enqueued=10, done=10)
-
-
-@pytest.mark.sample(6)
-@pytest.mark.parametrize("watched", [2, 3, 100])
-@pytest.mark.parametrize("steps", range(1, 4))
-def test_a_run_that_is_given_back_waits_again_in_its_order(
-    db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch, watched: int, steps: int
-) -> None:
-    monkeypatch.setattr(planning, "CLAIM_WATCHED", watched * planning.WEIGHT)
-    ids = queue.enqueue_many(db, [NewMessage(b"%d" % n, key="k") for n in range(7)])
-    run = queue.streams.plans.planner("stream")
-    until = run.next(db, run.begin(db), messages=6)
-    assert until.batch == 1
-    queue.enqueue(db, b"7", key="k")
-
-    # When giving back is interrupted, and gone on with
-    queue.streams.plans.release(db, "stream", progress=Steps(steps))
-    assert sound(db, queue)
-    queue.streams.plans.release(db, "stream")
-
-    assert sound(db, queue)
-    assert queue.depth(db).ready + queue.depth(db).waiting == 8
-    assert [queue.get(db, each) is not None for each in ids] == [True] * 7
-    seen = []
-    while (delivery := queue.receive(db)) is not None:
-        assert queue.receive(db) is None
-        seen.append(delivery.message.payload)
-        queue.ack(db, delivery)
-    assert seen == [b"%d" % n for n in range(8)]
-    assert sound(db, queue)
-
-
-def test_of_a_run_what_has_expired_goes(db: Database, queue: Queue, clock: ManualClock) -> None:
-    queue.enqueue_many(
-        db, [NewMessage(b"%d" % n, key="k", ttl=[5, 50, None][n % 3]) for n in range(1, 8)]
-    )
-    clock.seconds += 6
-    run = queue.streams.plans.planner("stream")
-    start = run.begin(db)
-    until = run.next(db, start)
-    assert payloads(db, run, start, until) == [b"1", b"2", b"4", b"5", b"7"]
-    assert queue.depth(db).expired == 2
-    assert sound(db, queue)
-    clock.seconds += 50
-    queue.streams.plans.release(db, "stream")
-    assert queue.depth(db) == Depth(enqueued=7, ready=1, waiting=1, ready_bytes=2, expired=5)
-    assert sound(db, queue)
-    assert [message.payload for message in queue.peek(db)] == [b"2"]
 
 
 def test_messages_that_have_more_to_end_with_are_planned_in_smaller_claims(
@@ -532,27 +459,6 @@ def test_a_lease_that_no_plan_has_is_found_and_lapses_when_it_is_repaired(
     assert sound(db, queue)
 
 
-def test_leases_that_no_plan_has_come_back_with_one_that_cannot_be_read(
-    db: Database, queue: Queue, clock: ManualClock
-) -> None:
-    # Given leases without their plan, one of a message that cannot be read
-    queue.enqueue_many(db, [b"%d" % n for n in range(9)])
-    run = queue.streams.plans.planner("stream")
-    until = run.next(db, run.begin(db))
-    bad = Envelope(b"4", 0).pack()[:9]
-    for kv in leased_rows(db, queue):
-        db[kv.key] = kv.value.replace(bad, b"\x63" + bad[1:])
-    del db[queue._keys.plan("stream", until.batch)]
-    # When they are repaired, then each is one that has expired, and none is lost
-    kinds = Counter(each.kind for each in queue.admin.repair(db).deviations)
-    assert kinds == {"lease without plan": 9, "unreadable": 1}
-    clock.seconds += 1
-    while (held := queue.receive(db)) is not None:
-        queue.ack(db, held)
-    assert queue.depth(db) == Depth(enqueued=9, done=8, dead=1)
-    assert sound(db, queue)
-
-
 def test_an_enqueue_at_the_same_time_does_not_disturb_a_plan(db: Database, queue: Queue) -> None:
     queue.enqueue(db, b"a")
     flaky = FlakyDatabase(db, [], before=lambda: queue.enqueue(db, b"late"))
@@ -581,30 +487,6 @@ def test_a_plan_of_blocks_is_written_and_ended_by_rows(
     assert written <= 5 * blocks_of + 10
     assert mutations(lambda: run.acknowledge(db, Mark(start.line, 2))) <= 10
     assert queue.depth(db).done == 451
-    assert sound(db, queue)
-
-
-def test_messages_of_rows_that_were_cut_are_planned_as_they_stand(
-    db: Database, queue: Queue
-) -> None:
-    # Given a block of which messages leave and return, each to a row of its own
-    ids = queue.enqueue_many(db, [b"%d" % n for n in range(12)])
-    for held in [queue.receive(db) for _ in range(3)]:
-        assert held is not None
-        queue.release(db, held)
-    queue.edit(db, ids[5], delay=100)
-    queue.cancel(db, ids[9])
-    ready_rows = queue._keys.ready.rows
-    before = len(list(db.get_range(ready_rows.start, ready_rows.stop)))
-    # When they are planned, then each row is one again, or more: none are joined
-    run = queue.streams.plans.planner("stream")
-    start = run.begin(db)
-    until = run.next(db, start)
-    left = [n for n in range(12) if n not in (5, 9)]
-    assert payloads(db, run, start, until, 3) == [b"%d" % n for n in left]
-    assert len(leased_rows(db, queue)) == before
-    queue.streams.plans.release(db, "stream")
-    assert ready(db, queue) == [b"%d" % n for n in left]
     assert sound(db, queue)
 
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from fdbqueue import Delivery, KeyLimits, NewMessage, Queue
 from fdbqueue.errors import InvalidOptions
 from fdbqueue.schema import due
-from fdbqueue.schema.keys import WORK, QueueKeys, What
+from fdbqueue.schema.keys import WORK, What
 from fdbqueue.schema.records import Paced, Timer
 from fdbqueue.store.binding import fdb
 from tests.audit import sound
@@ -44,20 +44,6 @@ def come(db: Database, queue: Queue) -> list[int]:
         queue.ack(db, some)
         found += (int(each.payload) for each in some)
     return found
-
-
-def left(db: Database, queue: Queue) -> int:
-    """How many rows there are of what is stored about keys, limits excepted."""
-    kinds = (
-        QueueKeys.waiting,
-        QueueKeys.slot,
-        QueueKeys.window,
-        QueueKeys.backlog,
-        QueueKeys.rate,
-        QueueKeys.delayed,
-    )
-    ranges = [queue._keys.kind(kind) for kind in kinds]
-    return sum(len(db.get_range(every.start, every.stop)) for every in ranges)
 
 
 # -- what counts ------------------------------------------------------------------------------
@@ -100,90 +86,6 @@ def test_delayed_messages_count_when_they_are_due_and_redriven_ones_again(
         got += come(db, queue)
         sound(db, queue)
     assert (got[-1], len(set(got))) == (int(first.payload), 3)
-
-
-def test_a_message_that_expires_while_it_waits_takes_no_turn(
-    db: Database, queue: Queue, clock: StillClock
-) -> None:
-    queue.enqueue(db, b"0", key="a")
-    queue.enqueue(db, b"1", key="a", ttl=5)
-    queue.enqueue(db, b"2", key="a")
-    assert come(db, queue) == [0]
-    clock.seconds += 6
-    queue.admin.sweep(db)
-    sound(db, queue)
-    clock.seconds += 4
-    assert come(db, queue) == [2]
-
-
-@pytest.mark.parametrize("way", ["cancel", "purge", "move", "priority"])
-def test_what_becomes_of_the_first_that_waits(
-    db: Database, queue: Queue, space: fdb.Subspace, clock: StillClock, way: str
-) -> None:
-    ids = queue.enqueue_many(db, keyed(4))
-    assert come(db, queue) == [0]
-    wanted = [2, 3]
-    match way:
-        case "cancel":
-            assert queue.cancel(db, ids[1])
-        case "purge":
-            assert queue.purge(db).taken == 3
-            queue.enqueue_many(db, keyed(2, 2))
-        case "move":
-            other = Queue.create(db, "other", root=space, clock=clock)
-            assert queue.move(db, other, match="n = 1").taken == 1
-            sound(db, other)
-        case "priority":
-            assert queue.edit(db, ids[1], priority=9)
-            wanted = [1, 2, 3]
-    sound(db, queue)
-    # Then the next one comes when its time has come, no sooner and no later
-    for n in wanted:
-        clock.seconds += 9.9
-        assert come(db, queue) == []
-        clock.seconds += 0.1
-        assert come(db, queue) == [n]
-    # And nothing is left, once it is forgotten where one went
-    clock.seconds += 24 * 3_600
-    queue.admin.sweep(db)
-    assert left(db, queue) == 0
-
-
-def test_one_that_waits_ends_when_the_next_might_come_already(
-    db: Database, space: fdb.Subspace, queue: Queue, clock: StillClock
-) -> None:
-    ids = queue.enqueue_many(db, keyed(6))
-    assert come(db, queue) == [0]
-    for gone in (2, 4):
-        clock.seconds += 100
-        assert Queue.open(db, "jobs", root=space, clock=clock).cancel(db, ids[gone])
-        sound(db, queue)
-    got = come(db, queue)
-    for _ in range(3):
-        clock.seconds += 10
-        got += come(db, queue)
-    assert got == [1, 3, 5]
-    sound(db, queue)
-
-
-def test_a_stream_plans_no_message_before_its_time(
-    db: Database, queue: Queue, clock: StillClock
-) -> None:
-    queue.set_options(db, keys=KeyLimits(concurrency=1, rate="6/min, burst 2"))
-    queue.enqueue_many(db, keyed(4))
-    run = queue.streams.plans.planner("stream")
-    mark, seen = run.begin(db), []
-    for _ in range(6):
-        until = run.next(db, mark)
-        pieces = run.pieces(db, mark, until, 1)
-        pages = [page for piece in pieces for page in run.read(db, piece)]
-        seen.append([each.envelope.payload for page in pages for each in page])
-        mark = until
-        sound(db, queue)
-        clock.seconds += 6
-    # An acknowledged message lets the next one come that the rate allows
-    assert [one for some in seen for one in some] == [b"0", b"1", b"2", b"3"]
-    assert max(map(len, seen)) == 1
 
 
 # -- conflicts --------------------------------------------------------------------------------

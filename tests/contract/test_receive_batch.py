@@ -7,22 +7,18 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Batch, Delivery, NewMessage, Queue, Reject, Retry, Snooze, State
+from fdbqueue import Batch, Delivery, Queue, Reject, Retry, Snooze, State
 from fdbqueue.errors import InvalidArgument, LeaseLost
-from fdbqueue.messages.delivery.batch import LeasedRows
-from fdbqueue.messages.run import WholeRow
 from fdbqueue.schema.key_kinds import Kind
 from fdbqueue.schema.keys import QueueKeys
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from tests.audit import sound
-from tests.schemes import forced
 
 pytestmark = pytest.mark.queue(lease=60, max_attempts=2, backoff=None, levels=2)
 
 
 HUNDRED = [b"%02d" % n for n in range(100)]
-LONG = bytes(100_000)
 
 
 def rows(db: fdb.Database, queue: Queue[Any], *kinds: Kind) -> int:
@@ -107,44 +103,6 @@ def test_a_hundred_messages_are_taken_and_settled_by_a_dozen_writes(
         assert not counted or count <= 12
     assert queue.depth(db).done == 200
     assert rows(db, queue) == 0
-
-
-@pytest.mark.parametrize("history", [None, 60])
-def test_a_batch_of_blocks_and_single_messages_of_all_kinds(
-    db: fdb.Database, queue: Queue[bytes], history: int | None
-) -> None:
-    queue.set_options(db, history_seconds=history)
-    queue.enqueue_many(db, HUNDRED[:20])
-    for n in range(3):
-        queue.enqueue(db, b"%d" % n, priority=9 * (n % 2))
-    queue.enqueue_many(db, [NewMessage(b"key", key="k"), NewMessage(b"next", key="k")])
-    queue.enqueue(db, b"short", ttl=50, unique="u")
-    queue.enqueue(db, LONG)
-    queue.enqueue_many(db, [NewMessage(each, 9, {"n": 1}) for each in HUNDRED[:30]])
-    with queue.receive_batch(db, 1_000) as batch:
-        assert len(batch) == 56
-        assert batch.payloads[0] == b"1"
-        assert batch.payloads[-1] == LONG
-    (left,) = queue.receive_batch(db, 5)
-    assert left.payload == b"next"
-    queue.ack(db, left)
-    assert queue.depth(db).done == 57
-    assert rows(db, queue) == 0
-    assert (
-        rows(
-            db,
-            queue,
-            QueueKeys.chunk,
-            QueueKeys.unique,
-            QueueKeys.delayed,
-            QueueKeys.waiting,
-            QueueKeys.slot,
-        )
-        == 0
-    )
-    if history:
-        assert sum(each.transition == "ack" for each in queue.history(db)) == 57
-    sound(db, queue)
 
 
 def test_a_batch_is_acknowledged_with_the_next_request(
@@ -326,56 +284,3 @@ def test_a_block_that_settles_itself_is_left_alone(db: fdb.Database, queue: Queu
     tr = db.create_transaction()
     with pytest.raises(InvalidArgument, match="transaction of yours"), queue.receive_batch(tr, 9):
         pass
-
-
-@pytest.mark.parametrize("scheme", ["first", "staged"])
-def test_however_it_is_received_what_was_enqueued_together_is_one_lease(
-    db: fdb.Database, space: fdb.Subspace, scheme: str
-) -> None:
-    queue = forced(Queue.create(db, "asked", root=space, history_seconds=60), scheme)
-    for some in (HUNDRED[:50], HUNDRED[50:]):
-        queue.enqueue_many(db, some)
-    before = queue.receive_batch(db, 5)
-    batch = queue.receive_batch(db, 80, consumer="me")
-    assert batch.payloads == HUNDRED[5:85]
-    # Those of the first block were cut in fives, and the second is one row, of which some are left
-    assert rows(db, queue, QueueKeys.lease) == 1 + 9 + 1
-    queue.ack(db, batch[10:20])
-    with pytest.raises(LeaseLost) as raised:
-        queue.ack(db, batch)
-    queue.settle(db, batch.without(raised.value.lost), {batch[70].id: Reject()})
-    queue.ack(db, before)
-    assert (queue.depth(db).done, queue.depth(db).dead) == (84, 1)
-    assert rows(db, queue, QueueKeys.lease) == 0
-    sound(db, queue)
-
-
-# -- in parts -------------------------------------------------------------------------------------
-
-
-def test_a_row_is_settled_whole_where_its_messages_follow_each_other(
-    db: fdb.Database, queue: Queue[bytes]
-) -> None:
-    # Given two blocks that a consumer holds
-    for some in (HUNDRED[:9], HUNDRED[9:18]):
-        queue.enqueue_many(db, some)
-    taken = queue.receive_batch(db, 18)._deliveries
-    each, known = list(taken), LeasedRows()
-    known.add(taken, each)
-    whole = known.joined(each).held
-    assert [type(one) is WholeRow for one in whole] == [True, True]
-    # When it settles them in another order, or in parts
-    mixed = [*each[:2], *each[9:14], *each[7:9], each[3]]
-    assert [*known.joined(mixed).held] == mixed
-    queue.ack(db, known.joined([each[0], *each[9:]]))
-    assert queue.depth(db).done == 10
-    # Then each message is settled, and those of a row that is gone by themselves
-    known.forget(each[9:])
-    with pytest.raises(LeaseLost) as raised:
-        queue.ack(db, known.joined(each))
-    assert len(raised.value.lost) == 10
-    queue.release(db, known.joined(each[1:9]))
-    depth = queue.depth(db)
-    assert (depth.done, depth.ready) == (10, 8)
-    assert rows(db, queue, QueueKeys.lease) == 0
-    sound(db, queue)

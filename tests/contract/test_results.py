@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -10,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Depth, Message, NewMessage, Queue, Reject, Worker
+from fdbqueue import Depth, Message, NewMessage, Queue, Reject
 from fdbqueue.consumers import watching
 from fdbqueue.errors import (
     InvalidArgument,
@@ -25,19 +24,10 @@ from fdbqueue.queue.continuations import results
 from fdbqueue.queue.continuations.results import MAX_BYTES
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock, drain
-from tests.flaky import (
-    CONFLICT,
-    TIMED_OUT_COMMITTED,
-    TIMED_OUT_LOST,
-    UNKNOWN_COMMITTED,
-    UNKNOWN_LOST,
-    FlakyDatabase,
-)
-from tests.patience import DEADLINE, eventually
+from tests.patience import DEADLINE
 from tests.taking import take
 
 Database = fdb.Database
-COUNT = 9
 KEPT = 3600
 
 
@@ -55,35 +45,6 @@ def plain(message: Message) -> object:
 
 def transactional(tr: fdb.Transaction, message: Message) -> object:
     return {"of": message.payload.decode()}
-
-
-@pytest.mark.parametrize("handler", [plain, transactional])
-@pytest.mark.parametrize(
-    "fault",
-    [
-        None,
-        CONFLICT,
-        UNKNOWN_COMMITTED,
-        UNKNOWN_LOST,
-        TIMED_OUT_COMMITTED,
-        pytest.param(TIMED_OUT_LOST, marks=pytest.mark.slow),
-    ],
-)
-def test_whatever_becomes_of_a_commit_what_is_done_has_its_result(
-    db: Database, sums: Queue[Any], clock: ManualClock, handler: Any, fault: str | None
-) -> None:
-    sums.set_options(db, max_attempts=None)
-    ids = sums.enqueue_many(db, [NewMessage(n, keep_result=KEPT) for n in range(COUNT)])
-    shaky: Any = FlakyDatabase(db, itertools.cycle([None, None, fault]))
-
-    def over() -> bool:
-        clock.seconds += 1  # What could not be settled in time returns.
-        return sums.depth(db).done == COUNT
-
-    with Worker(shaky, 4).add(sums, handler):
-        eventually(over)
-    assert [sums.result(db, each) for each in ids] == [{"of": str(n)} for n in range(COUNT)]
-    assert sums.admin.verify(db).ok
 
 
 def test_an_acknowledgement_may_have_a_result(db: Database, sums: Queue[Any]) -> None:

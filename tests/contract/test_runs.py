@@ -168,31 +168,6 @@ def test_once_a_row_of_leases_is_cut_their_settlements_do_not_meet(
     sound(db, queue)
 
 
-def test_an_extension_leaves_the_row_as_it_is(db: fdb.Database, queue: Queue) -> None:
-    filled(db, queue)
-    held = queue.receive_many(db, COUNT)
-    every = queue._keys.lease.rows
-    before = [(kv.key, kv.value) for kv in db.get_range(every.start, every.stop)]
-    queue.extend(db, held[LOW], 60)
-    assert [(kv.key, kv.value) for kv in db.get_range(every.start, every.stop)] == before
-    # Some are settled, by one that knows of no extension: the others are cut from the row, once
-    queue.ack(db, held[4:])
-    assert rows(db, queue, QueueKeys.lease) == 4
-    sound(db, queue)
-
-
-def test_a_cancelled_one_leaves_the_row_of_the_others(db: fdb.Database, queue: Queue) -> None:
-    filled(db, queue)
-    held = queue.receive_many(db, COUNT)
-    assert queue.cancel(db, held[5].id)
-    assert rows(db, queue, QueueKeys.lease) == COUNT
-    longer = queue.extend(db, held)
-    assert [each.cancelled for each in longer] == [n == 5 for n in range(COUNT)]
-    queue.ack(db, longer)
-    assert rows(db, queue, QueueKeys.lease) == 0
-    sound(db, queue)
-
-
 def test_what_stood_in_several_rows_is_never_one_lease(db: fdb.Database, queue: Queue) -> None:
     # Given a row that was cut into threes, and another one
     filled(db, queue)

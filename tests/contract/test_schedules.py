@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -10,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Bounds, Message, Queue, Worker, transactional
+from fdbqueue import Message, Queue, transactional
 from fdbqueue.errors import (
     InvalidArgument,
     InvalidInput,
     NotFound,
-    QueueFull,
 )
 from fdbqueue.schema.codec import pack_time
 from fdbqueue.store.binding import fdb
@@ -135,17 +133,6 @@ def test_ticks_count_in_a_limit_that_queues_share(
     intact(db, queue)
 
 
-@pytest.mark.parametrize(
-    "given", [{}, {str(n): "one" for n in range(6)}, {"api": ""}, "stripe", {"api": 7}]
-)
-def test_a_limit_that_makes_no_sense_makes_no_schedule(
-    db: fdb.Database, queue: Queue, given: Any
-) -> None:
-    with pytest.raises(InvalidInput):
-        queue.schedules.set(db, "a", every=60, limits=given)
-    assert queue.schedules.list(db) == []
-
-
 def test_the_next_tick_waits_as_a_delayed_message_that_only_its_schedule_changes(
     db: fdb.Database, queue: Queue
 ) -> None:
@@ -218,24 +205,6 @@ def test_a_consumer_that_waits_makes_the_tick_itself(db: fdb.Database, space: fd
     queue.schedules.set(db, "a", b"x", every=1)
     found = take(db, queue, wait=DEADLINE)
     assert found.message.payload == b"x"
-
-
-def test_a_worker_handles_ticks(db: fdb.Database, space: fdb.Subspace) -> None:
-    queue = Queue.create(db, "orders", root=space)
-    seen, done = [], threading.Event()
-
-    def handle(message: Message) -> None:
-        seen.append(tick(message))
-        if len(seen) == 2:
-            done.set()
-
-    worker = Worker(db)
-    worker.add(queue, handle)
-    with worker:
-        # When the schedule is made while the worker sleeps
-        queue.schedules.set(db, "a", every=1)
-        assert done.wait(DEADLINE)
-    assert seen[1] - seen[0] == 1
 
 
 # -- changes ----------------------------------------------------------------------------------
@@ -367,20 +336,6 @@ def test_what_a_schedule_cannot_be_is_refused_before_anything_is_written(
     assert_depth(db, queue, enqueued=0)
 
 
-def test_ticks_keep_the_order_of_a_sorted_queue(
-    db: fdb.Database, space: fdb.Subspace, clock: StoppedClock
-) -> None:
-    queue = Queue.create(db, "sorted", root=space, clock=clock, sort="rank", levels=1)
-    for rank in (3, 1, 2):
-        queue.schedules.set(db, f"s{rank}", b"%d" % rank, every=60, headers={"rank": rank})
-    clock.seconds = 60
-    assert [each.payload for each in queue.receive_many(db, 9)] == [b"1", b"2", b"3"]
-    intact(db, queue)
-
-
-# -- clocks, faults, and others at the same time ----------------------------------------------
-
-
 # -- verify -----------------------------------------------------------------------------------
 
 
@@ -424,20 +379,3 @@ def test_a_schedule_that_cannot_be_read_waits_until_it_can(
     assert sorted(tick(each.message) - clock.begin_ms / 1000 for each in found) == [60, 120]
     assert come(db, queue, clock) == [120]
     intact(db, queue)
-
-
-def test_a_tick_that_waits_takes_no_room(
-    db: fdb.Database, queue: Queue, clock: StoppedClock
-) -> None:
-    queue.set_options(db, bounds=Bounds(messages=1, when_full="reject"))
-    for n in range(3):
-        queue.schedules.set(db, f"s{n}", b"tick", every=3600)
-    queue.schedules.pause(db, "s2")
-    queue.enqueue(db, b"1")
-    with pytest.raises(QueueFull):
-        queue.enqueue(db, b"2")
-    queue.schedules.delete(db, "s1")
-    with pytest.raises(QueueFull):
-        queue.enqueue(db, b"3")
-    assert queue.receive(db) is not None
-    assert queue.admin.verify(db).ok

@@ -27,12 +27,10 @@ from fdbqueue.schema.streams import StagingAttempt
 from fdbqueue.store.binding import fdb
 from fdbqueue.store.clocks import Clock
 from fdbqueue.testing import ManualClock
-from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST
 from tests.progress import Steps
 from tests.taking import ready
 
 Database = fdb.Database
-FAULTS = [None, CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST]
 
 
 @pytest.fixture
@@ -328,16 +326,6 @@ def test_a_queue_that_rejects_takes_all_of_a_batch_or_nothing(
     assert left_over(db, queue) == 0
     publish(db, sink, 0, staged(db, sink, 0, rows(10)))
     assert ready(db, queue) == rows(10)
-
-
-def test_a_queue_that_drops_the_oldest_ends_with_the_latest(
-    db: Database, queue: Queue, sink: Sink
-) -> None:
-    queue.set_options(db, bounds=Bounds(bytes=100, when_full="drop-oldest"))
-    publish(db, sink, 0, staged(db, sink, 0, rows(50)))
-    found = ready(db, queue)
-    assert found == rows(50)[-len(found) :]
-    assert sum(map(len, found)) <= 100
 
 
 # -- what else happens in a queue -------------------------------------------------------------

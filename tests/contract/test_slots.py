@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Delivery, KeyLimits, NewMessage, Queue, transactional
+from fdbqueue import Delivery, KeyLimits, NewMessage, Queue
 from fdbqueue.errors import InvalidArgument, InvalidOptions
 from fdbqueue.schema.keys import QueueKeys
 from fdbqueue.store.binding import fdb
@@ -160,23 +160,6 @@ def test_producers_of_different_keys_conflict_with_nobody(db: Database, queue: Q
     assert left(db, queue) == 20 * (3 + 1 + 2)
 
 
-def test_a_producer_that_remembers_a_backlog_sees_that_it_is_gone(
-    db: Database, queue: Queue, space: fdb.Subspace, clock: ManualClock
-) -> None:
-    # Given a producer that has met a backlog, which has been emptied since
-    queue.enqueue_many(db, keyed("a", 4))
-    queue.enqueue(db, b"4", key="a")
-    other = Queue.open(db, "jobs", root=space, clock=clock)
-    while found := other.receive_many(db, 10):
-        other.ack(db, found)
-    # When it enqueues again, then as many of its messages are out as may be
-    for n in range(5, 10):
-        queue.enqueue(db, b"%d" % n, key="a")
-    assert counts(db, queue) == (3, 2)
-    assert payloads(other.receive_many(db, 10)) == [b"5", b"6", b"7"]
-    sound(db, queue)
-
-
 def test_a_message_that_waits_for_a_slot_wakes_nobody(db: Database, queue: Queue) -> None:
     queue.enqueue_many(db, keyed("a", 3))
     before = db.get(queue._keys.change)
@@ -185,23 +168,6 @@ def test_a_message_that_waits_for_a_slot_wakes_nobody(db: Database, queue: Queue
     assert db.get(queue._keys.change) == before
     queue.enqueue_many(db, [*keyed("a", 1), *keyed("b", 1)])
     assert db.get(queue._keys.change) != before
-
-
-def test_a_backlog_may_begin_in_a_transaction_that_has_written_history(
-    db: Database, space: fdb.Subspace
-) -> None:
-    queue = Queue.create(db, "kept", root=space, keys=KeyLimits(concurrency=1), history_seconds=60)
-
-    @transactional
-    def place(tr: fdb.Transaction) -> None:
-        for payload in (b"1", b"2", b"3"):
-            queue.enqueue(tr, payload, key="k")
-        queue.enqueue_many(tr, [NewMessage(b"4", key="k"), NewMessage(b"5", key="other")])
-
-    place(db)
-    found = queue.receive_many(db, 5)
-    assert [delivery.payload for delivery in found] == [b"1", b"5"]
-    assert not queue.admin.verify(db).deviations
 
 
 def test_ends_without_a_backlog_conflict_with_nobody(db: Database, queue: Queue) -> None:
@@ -225,23 +191,6 @@ def test_a_higher_limit_lets_out_more_than_one_transaction_can(db: Database, que
     assert counts(db, queue) == (250, 10)
     queue.ack(db, queue.receive_many(db, 2))
     assert counts(db, queue) == (250, 8)
-    sound(db, queue)
-
-
-def test_as_many_are_out_as_the_limit_says_however_many_that_is(db: Database, queue: Queue) -> None:
-    key = queue.keys["k"]
-    key.set(db, concurrency=150)
-    for n in (100, *[1] * 40, 9):
-        queue.enqueue_many(db, [NewMessage(b"x", key="k")] * n)
-    assert (len(key.state(db).out), key.state(db).waiting) == (149, 0)
-    held = queue.receive_many(db, 149)
-    queue.ack(db, held[::2])
-    queue.enqueue_many(db, [NewMessage(b"x", key="k")] * 80)
-    assert (len(key.state(db).out), key.state(db).waiting) == (150, 4)
-    key.set(db, concurrency=100)
-    queue.enqueue(db, b"x", key="k")
-    queue.ack(db, held[1::2])
-    assert (len(key.state(db).out), key.state(db).waiting) == (81, 0)
     sound(db, queue)
 
 
@@ -354,45 +303,6 @@ def test_takers_of_a_key_with_a_window_do_not_disturb_its_producers(
 # -- every way out ----------------------------------------------------------------------------
 
 
-def test_a_dead_letter_that_is_removed_frees_no_slot(db: Database, queue: Queue) -> None:
-    queue.enqueue_many(db, keyed("a", 5))
-    for _ in range(2):
-        queue.reject(db, queue.receive_many(db, 1)[0], "bad")
-    assert counts(db, queue) == (3, 0)
-    queue.purge(db, states="dead")
-    assert counts(db, queue) == (3, 0)
-    sound(db, queue)
-
-
-def test_a_stream_plans_no_more_messages_of_a_key_than_it_has_slots(
-    db: Database, queue: Queue
-) -> None:
-    queue.enqueue_many(db, [*keyed("a", 5), *keyed("b", 1, 10)])
-    run = queue.streams.plans.planner("stream")
-    mark, seen = run.begin(db), []
-    while (until := run.next(db, mark)) != mark:
-        assert len(queue.keys["a"].state(db).out) <= 3
-        pieces = run.pieces(db, mark, until, 1)
-        pages = [page for piece in pieces for page in run.read(db, piece)]
-        seen.append([each.envelope.payload for page in pages for each in page])
-        mark = until
-        sound(db, queue)
-    assert seen == [[b"0", b"1", b"2", b"10"], [b"3", b"4"]]
-    assert left(db, queue) == 0
-
-
-def test_a_key_that_owes_on_two_levels_lets_each_message_out_once(
-    db: Database, queue: Queue
-) -> None:
-    queue.enqueue_many(db, [NewMessage(b"", 9 * (n // 100 % 2), key="a") for n in range(400)])
-    # Given two entries of the agenda, each for what a change left over
-    queue.keys["a"].set(db, concurrency=300)
-    queue.keys["a"].set(db, concurrency=301)
-    queue.receive(db)
-    sound(db, queue)
-    assert counts(db, queue)[1] >= 99
-
-
 def test_what_waits_for_whom_can_be_seen(db: Database, queue: Queue, clock: ManualClock) -> None:
     ids = queue.enqueue_many(db, [*keyed("a", 5), *keyed("b", 4), *keyed("c", 3)])
     state = queue.keys["a"].state(db)
@@ -413,3 +323,13 @@ def test_what_waits_for_whom_can_be_seen(db: Database, queue: Queue, clock: Manu
     queue.keys["d"].pause(db)
     assert queue.keys.limited(db) == {"c": {"concurrency": 9}, "d": {"paused": True}}
     assert queue.keys.limited(db, after="c") == {"d": {"paused": True}}
+
+
+def test_a_dead_letter_that_is_removed_frees_no_slot(db: Database, queue: Queue) -> None:
+    queue.enqueue_many(db, keyed("a", 5))
+    for _ in range(2):
+        queue.reject(db, queue.receive_many(db, 1)[0], "bad")
+    assert counts(db, queue) == (3, 0)
+    queue.purge(db, states="dead")
+    assert counts(db, queue) == (3, 0)
+    sound(db, queue)

@@ -10,14 +10,13 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Depth, NewMessage, Queue, Subscription, list_queues
+from fdbqueue import NewMessage, Queue, Subscription, list_queues
 from fdbqueue.consumers.consumer_states import ConsumerState
 from fdbqueue.consumers.credit import Credit
 from fdbqueue.errors import (
     Held,
     InvalidArgument,
     InvalidSelector,
-    LeaseLost,
     NotFound,
     OptionsMismatch,
     TransactionTooLarge,
@@ -70,16 +69,6 @@ def test_a_selector_takes_what_it_matches_in_order_and_leaves_the_rest(
     assert taken(db, europe) == ["eu9", "eu1", "eu2"]
     assert [m.payload for m in queue.peek(db, 9)] == [b"us9", b"us1", b"us2"]
     assert queue.depth(db).leased == 3
-
-
-def test_an_acquired_message_is_settled_like_any_other(db: Database, queue: Queue) -> None:
-    put(db, queue, "us1", "eu1")
-    delivery = queue.subscriptions.open(db, "europe", selector="region = 'eu'").receive(db)
-    assert delivery is not None
-    queue.ack(db, delivery)
-    with pytest.raises(LeaseLost):
-        queue.ack(db, delivery)
-    assert queue.depth(db) == Depth(enqueued=2, ready=1, done=1, ready_bytes=3)
 
 
 def test_a_browser_sees_each_message_once_and_leaves_it(db: Database, queue: Queue) -> None:
@@ -147,18 +136,6 @@ def test_a_message_that_comes_back_is_delivered_by_every_subscription_that_has_p
     assert taken(db, one) == ["eu2", "eu3"]
 
 
-def test_a_message_that_matches_only_after_a_failed_attempt_is_found(
-    db: Database, queue: Queue, clock: ManualClock
-) -> None:
-    put(db, queue, "a1", "a2")
-    again = queue.subscriptions.open(db, "again", selector="attempts > 0")
-    assert taken(db, again) == []
-    first = take(db, queue)
-    queue.release(db, first, error="no")
-    clock.seconds += 61
-    assert taken(db, again) == ["a1"]
-
-
 def test_a_selector_over_the_age_finds_a_message_once_it_is_old_enough(
     db: Database, queue: Queue, clock: ManualClock
 ) -> None:
@@ -170,17 +147,6 @@ def test_a_selector_over_the_age_finds_a_message_once_it_is_old_enough(
     assert taken(db, old) == []
     clock.seconds += 20
     assert taken(db, old) == ["a1", "a2"]
-
-
-def test_a_dead_letter_that_is_redriven_is_found(db: Database, queue: Queue) -> None:
-    put(db, queue, "eu1", "us1")
-    europe = queue.subscriptions.open(db, "europe", selector="region = 'eu'")
-    browser = queue.subscriptions.open(db, "audit", mode="browse")
-    delivery = take(db, europe)
-    queue.reject(db, delivery, "no stock")
-    assert (taken(db, europe), seen(db, browser)) == ([], ["us1"])
-    assert queue.retry(db).taken == 1
-    assert (seen(db, browser), taken(db, europe)) == (["eu1"], ["eu1"])
 
 
 def test_a_message_whose_time_is_over_is_given_to_nobody(
@@ -206,19 +172,6 @@ def test_a_paused_queue_gives_nothing_and_closes_no_subscription(
     assert seen(db, browser) == []
     queue.admin.resume(db)
     assert taken(db, europe) == ["eu1"]
-
-
-def test_the_messages_of_an_ordering_key_come_one_at_a_time(db: Database, queue: Queue) -> None:
-    browser = queue.subscriptions.open(db, "audit", mode="browse")
-    everything = queue.subscriptions.open(db, "everything", selector="region = 'eu'")
-    for n in range(3):
-        queue.enqueue(db, b"%d" % n, key="order 7", headers={"region": "eu"})
-    put(db, queue, "us1")
-    for n in range(3):
-        (delivery,) = everything.receive_many(db, 9)
-        assert delivery.payload == b"%d" % n
-        assert seen(db, browser) == ([] if n else ["us1"])
-        queue.ack(db, delivery)
 
 
 # -- places -----------------------------------------------------------------------------------
@@ -389,29 +342,6 @@ def test_a_queue_with_messages_does_not_delete_itself(db: Database, space: Subsp
 def _within(space: Subspace, part: int) -> tuple[bytes, bytes]:
     keys = space.subspace((part,)).range()
     return keys.start, keys.stop
-
-
-def test_removal_leaves_no_trace_and_a_new_one_begins_anew(
-    db: Database, queue: Queue, space: Subspace
-) -> None:
-    def keys() -> list[bytes]:
-        return [kv.key for kv in db.get_range(space.range().start, space.range().stop)]
-
-    put(db, queue, "us0", "us1", "eu1")
-    queue.receive(db, at_most_once=True)
-    before = keys()
-    tr = db.create_transaction()
-    queue.subscriptions.open(tr, "audit", mode="browse", exclusive=True)
-    queue.subscriptions.open(tr, "europe", selector="region = 'eu'")
-    assert [m.payload for m in queue.subscriptions.open(tr, "audit").browse(tr)] == [
-        b"us1",
-        b"eu1",
-    ]
-    queue.subscriptions.remove(tr, "audit")
-    queue.subscriptions.remove(tr, "europe")
-    tr.commit().wait()
-    assert keys() == before
-    assert seen(db, queue.subscriptions.open(db, "audit", mode="browse")) == ["us1", "eu1"]
 
 
 def test_a_removed_subscription_is_gone_for_everybody(db: Database, queue: Queue) -> None:
@@ -607,30 +537,3 @@ def test_the_holder_of_an_exclusive_subscription_is_listed_while_it_holds(
     assert ledger.receive(db) is None
     clock.seconds += 31
     assert queue.admin.consumers(db) == []
-
-
-def test_a_match_that_must_come_alone_is_not_skipped_with_those_before_it(
-    db: Database, queue: Queue, clock: ManualClock
-) -> None:
-    # Given many that do not match, before a match and one whose lease has expired
-    put(db, queue, *(f"us{n}" for n in range(40)), "eu1")
-    (alone,) = put(db, queue, "eu2")
-    while (found := queue.receive(db)) and found.id != alone:
-        queue.release(db, found, delay=3600)
-    clock.seconds += 3700
-    queue.admin.sweep(db)
-    europe = queue.subscriptions.open(db, "europe", selector="region = 'eu'")
-    # When both are taken, one after the other
-    assert taken(db, europe) == ["eu1"]
-    assert taken(db, europe) == ["eu2"]
-
-
-def test_what_a_changed_priority_makes_match_is_found_behind_the_cursor(
-    db: Database, space: Subspace
-) -> None:
-    queue = Queue.create(db, "two levels", root=space, levels=2)
-    ids = put(db, queue, *(f"us{n}" for n in range(40)), priority=6)
-    urgent = queue.subscriptions.open(db, "urgent", selector="priority = 7")
-    assert taken(db, urgent) == []
-    assert queue.edit(db, ids[3], priority=7)
-    assert taken(db, urgent) == ["us3"]

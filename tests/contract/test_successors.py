@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import itertools
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -21,7 +20,6 @@ from fdbqueue import (
     Queue,
     Reject,
     Retry,
-    Run,
     Snooze,
     Take,
     Worker,
@@ -33,11 +31,6 @@ from fdbqueue.queue.continuations.successors import MAX_SUCCESSORS
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock, drain
 from tests.flaky import (
-    CONFLICT,
-    TIMED_OUT_COMMITTED,
-    TIMED_OUT_LOST,
-    UNKNOWN_COMMITTED,
-    UNKNOWN_LOST,
     FlakyDatabase,
 )
 from tests.patience import DEADLINE, eventually
@@ -99,42 +92,6 @@ HANDLERS = [
     pytest.param(together, 5, id="batch"),
     pytest.param(transactional_together, 5, id="transactional batch"),
 ]
-FAULTS = [
-    CONFLICT,
-    UNKNOWN_COMMITTED,
-    UNKNOWN_LOST,
-    TIMED_OUT_COMMITTED,
-    pytest.param(TIMED_OUT_LOST, marks=pytest.mark.slow),
-]
-
-
-@pytest.mark.sample(7)
-@pytest.mark.parametrize(("handler", "batch"), HANDLERS)
-@pytest.mark.parametrize("fault", [None, *FAULTS])
-def test_whatever_becomes_of_a_commit_each_successor_is_enqueued_once(
-    db: Database,
-    orders: Queue,
-    parcels: Queue,
-    clock: ManualClock,
-    handler: Any,
-    batch: int | None,
-    fault: str | None,
-) -> None:
-    # Given a store in which every third commit meets a fault
-    orders.set_options(db, max_attempts=None)
-    orders.enqueue_many(db, payloads(COUNT))
-    shaky: Any = FlakyDatabase(db, itertools.cycle([None, None, fault]))
-
-    def over() -> bool:
-        clock.seconds += 1  # What could not be settled in time returns.
-        return orders.depth(db).done == COUNT
-
-    # When a worker handles all
-    with Worker(shaky, 4).add(orders, handler(parcels), run=Run(batch=batch)):
-        eventually(over)
-    # Then each has one successor
-    assert orders.depth(db) == Depth(enqueued=COUNT, done=COUNT)
-    assert Counter(ready(db, parcels)) == Counter(payloads(COUNT))
 
 
 @pytest.mark.parametrize(("handler", "batch"), HANDLERS)

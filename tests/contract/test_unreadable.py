@@ -12,13 +12,11 @@ from fdbqueue import NewMessage, Queue
 from fdbqueue.errors import CorruptData
 from fdbqueue.schema import catalogue
 from fdbqueue.schema.codec import pack
-from fdbqueue.schema.envelope import UNREADABLE, Envelope
+from fdbqueue.schema.envelope import UNREADABLE
 from fdbqueue.schema.key_kinds import Kind
 from fdbqueue.schema.keys import QueueKeys
-from fdbqueue.schema.records import Delayed
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
-from fdbqueue.values.model import Position
 from tests.schemes import forced
 from tests.taking import take
 
@@ -260,30 +258,6 @@ def test_a_side_record_that_cannot_be_read_is_named_and_ends_no_verification(
     assert queue.purge(db).taken == 1
 
 
-@pytest.mark.parametrize("stored", [b"\xff", b"05-00"])
-def test_a_slot_that_cannot_be_read_stops_no_end_and_no_purge(
-    db: fdb.Database, queue: Queue, stored: bytes
-) -> None:
-    queue.enqueue_many(db, [NewMessage(b"%d" % n, key="k") for n in range(2)])
-    found = take(db, queue)
-    spoil(db, queue, QueueKeys.slot, stored)
-    queue.ack(db, found)
-    assert queue.purge(db).taken == 1
-
-
-@pytest.mark.parametrize("level", [-1, 256, 2**63])
-def test_a_level_that_no_queue_has_is_unreadable(
-    db: fdb.Database, queue: Queue, level: int
-) -> None:
-    queue.enqueue(db, b"bad", delay=10)
-    position = Position(level, 0, bytes(8))
-    for packed in (Envelope(b"", 0), Envelope(b"", 0, level)):
-        spoil(db, queue, QueueKeys.delayed, Delayed(position, packed.pack()).pack())
-        assert "unreadable" in {each.kind for each in queue.admin.verify(db).deviations}
-        position = Position(4, 0, bytes(8))
-    assert queue.purge(db, states="scheduled").taken == 1
-
-
 @pytest.mark.parametrize("stored", [b"\xff" * 8, b"\x01" * 9])
 @pytest.mark.parametrize("sort", [None, "n"])
 def test_a_tail_that_cannot_be_read_is_named(
@@ -329,14 +303,6 @@ def test_a_place_at_a_limit_that_cannot_be_read_is_corrected_from_its_queue(
         found = take(db, queue)
         assert found.payload == b"%d" % n
         queue.ack(db, found)
-
-
-def test_a_schedule_whose_tick_has_no_id_is_named(db: fdb.Database, queue: Queue) -> None:
-    queue.schedules.set(db, "tick", every=60, payload=b"x")
-    rows = queue._keys.schedule.rows
-    _, progress = db.get_range(rows.start, rows.stop)
-    db[progress.key] = progress.value.replace(b"d-", b"e-")
-    assert "tick" in {each.subject for each in queue.admin.verify(db).deviations}
 
 
 # -- queues -----------------------------------------------------------------------------------

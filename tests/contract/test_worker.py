@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -10,15 +9,12 @@ import tenacity
 from fdbqueue import Depth, Fail, Message, NewMessage, Queue, Run, Subscription, Take
 from fdbqueue.consumers import wakeups
 from fdbqueue.consumers.consumer_states import ConsumerState
-from fdbqueue.consumers.credit import Credit
 from fdbqueue.errors import InvalidArgument
-from fdbqueue.schema.keys import RootKeys
 from fdbqueue.store.binding import fdb
 from fdbqueue.store.connection import ConnectionState
 from fdbqueue.store.embedded import StoreFull
 from fdbqueue.testing import ManualClock
 from fdbqueue.worker import Reject, Retry, Worker
-from fdbqueue.worker.consumer import QueueConsumer, SubscriptionConsumer
 from tests.flaky import UNKNOWN_COMMITTED, CuttableDatabase, FlakyDatabase
 from tests.patience import DEADLINE, eventually
 from tests.taking import take
@@ -96,20 +92,6 @@ def test_a_worker_that_stops_leaves_no_trace_but_what_it_did(
     assert queue.admin.consumers(db) == []
 
 
-def test_the_writes_of_a_transactional_handler_commit_with_the_acknowledgement(
-    db: Database, queue: Queue, space: fdb.Subspace
-) -> None:
-    count = space.pack(("count",))
-
-    def handle(tr: fdb.Transaction, message: Message) -> None:
-        tr.add(count, (1).to_bytes(8, "little"))
-
-    with Worker(db, 4).add(queue, handle):
-        queue.enqueue_many(db, [b"x"] * 30)
-        eventually(lambda: queue.depth(db).done == 30)
-    assert total(db, count) == 30
-
-
 def test_an_unknown_commit_of_a_transactional_handler_counts_once(
     db: Database, queue: Queue, space: fdb.Subspace
 ) -> None:
@@ -153,21 +135,6 @@ class Failing:
         self.left -= 1
         if self.left >= 0:
             raise self.error()
-
-
-def test_a_handler_that_exits_has_failed_and_the_worker_goes_on(db: Database, queue: Queue) -> None:
-    queue.enqueue(db, b"a")
-    with Worker(db, 1).add(queue, Failing(1, lambda: SystemExit(1))):
-        eventually(lambda: queue.depth(db).done == 1)
-
-
-def test_a_worker_can_be_started_again(db: Database, queue: Queue, recorder: Recorder) -> None:
-    worker = Worker(db, 1).add(queue, recorder)
-    for n in (1, 2):
-        with worker:
-            queue.enqueue(db, b"x")
-            recorder.wait_for(n)
-        assert queue.depth(db).done == n
 
 
 def test_a_message_whose_handler_fails_is_tried_again(db: Database, queue: Queue) -> None:
@@ -217,16 +184,6 @@ def test_a_handler_may_drop_a_message(db: Database, queue: Queue) -> None:
     assert queue.depth(db).enqueued == 1
 
 
-def test_a_delayed_message_is_handled_soon_after_it_is_due(
-    db: Database, queue: Queue, recorder: Recorder
-) -> None:
-    with Worker(db, 1).add(queue, recorder):
-        started = time.monotonic()
-        queue.enqueue(db, b"a", delay=0.3)
-        recorder.wait_for(1)
-        assert time.monotonic() - started >= 0.29
-
-
 def test_a_paused_queue_is_taken_from_again_when_it_is_resumed(
     db: Database, queue: Queue, recorder: Recorder
 ) -> None:
@@ -263,28 +220,6 @@ def test_an_effect_whose_lease_is_lost_is_not_committed(
     found = db.get_range(space.range(("effect",)).start, space.range(("effect",)).stop)
     assert [space.unpack(kv.key)[1] for kv in found] == [1]
     assert sorted(effects) == [0, 1]
-
-
-def test_a_lease_is_extended_as_long_as_the_handler_runs(
-    db: Database, space: fdb.Subspace, recorder: Recorder, clock: ManualClock
-) -> None:
-    queue = Queue.create(db, "brief", root=space, lease=0.3, clock=clock)
-    leases = RootKeys(space).queue("brief").until.rows
-    recorder.gate.clear()
-    queue.enqueue(db, b"a")
-    with Worker(db, 1).add(queue, recorder):
-        recorder.wait_for(1)
-        seen: set[bytes] = set()
-
-        def extended_often() -> bool:
-            seen.update(bytes(kv.value) for kv in db.get_range(leases.start, leases.stop))
-            return len(seen) > 8
-
-        eventually(extended_often)
-        assert queue.receive(db) is None
-        recorder.gate.set()
-        eventually(lambda: queue.depth(db).done == 1)
-    assert recorder.handled == [b"a"]
 
 
 def test_a_transactional_handler_is_not_run_again_because_its_lease_is_extended(
@@ -415,29 +350,6 @@ def test_what_a_worker_held_when_the_connection_was_lost_is_begun_only_anew(
         eventually(lambda: queue.depth(db).done == 2)
 
 
-def test_a_message_too_large_for_the_credit_left_is_left_to_another_consumer(
-    db: Database, queue: Queue, subscription: Subscription | None
-) -> None:
-    small, other = (
-        QueueConsumer(db, queue, name, 0, None)
-        if subscription is None
-        else SubscriptionConsumer(db, queue, subscription, name, 0, None)
-        for name in ("small", "other")
-    )
-    for member in (small, other):
-        member.join()
-    queue.enqueue_many(db, [b"x" * 60, b"x" * 50, b"x" * 10])
-    credit = Credit(bytes=100)
-    asleep = other.fetch(Credit(bytes=1).taken(1), 9)
-    assert asleep.deliveries == []
-    other.fetch(Credit(), 0)
-    first = small.fetch(credit, 9)
-    assert [len(d.payload) for d in first.deliveries] == [60]
-    credit = credit.taken(60)
-    assert small.fetch(credit, 9).deliveries == []
-    assert [len(d.payload) for d in other.fetch(Credit(), 9).deliveries] == [50, 10]
-
-
 def test_a_worker_without_a_handler_or_with_two_for_a_queue_is_refused(
     db: Database, queue: Queue, recorder: Recorder
 ) -> None:
@@ -473,19 +385,6 @@ def test_a_worker_handles_what_the_selector_of_its_subscription_matches(
         with Worker(db, 1).add(queue, other):
             assert other.wait_for(1) == [b"no"]
     assert queue.admin.consumers(db) == []
-
-
-def test_a_paused_queue_with_due_messages_is_not_looked_at_without_end(
-    db: Database, queue: Queue, clock: ManualClock
-) -> None:
-    queue.enqueue(db, b"a", delay=1)
-    queue.admin.pause(db)
-    clock.seconds += 2
-    member = QueueConsumer(db, queue, "one", 0, None)
-    member.join()
-    assert member.fetch(Credit(), 1).seconds is None
-    queue.admin.resume(db)
-    assert len(member.fetch(Credit(), 1).deliveries) == 1
 
 
 def test_what_a_worker_would_give_back_and_has_lost_is_forgotten(

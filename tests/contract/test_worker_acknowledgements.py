@@ -5,19 +5,17 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
-from fdbqueue import Credit, Delivery, Depth, Message, Queue, Take, Worker
+from fdbqueue import Credit, Depth, Message, Queue, Take, Worker
 from fdbqueue.errors import InvalidArgument
 from fdbqueue.messages import settle
 from fdbqueue.store.binding import fdb
 from fdbqueue.values.states import Outcome
 from fdbqueue.worker import shared_state
-from fdbqueue.worker.attempt import acknowledge
-from fdbqueue.worker.consumer import QueueConsumer
 from tests.flaky import (
     CONFLICT,
     TIMED_OUT_COMMITTED,
@@ -228,41 +226,6 @@ def test_what_handlers_have_finished_is_acknowledged_when_the_worker_stops(
         eventually(lambda: handler.handled.total() >= 4)
     assert queue.depth(db).done == handler.handled.total()
     assert queue.depth(db).leased == 0
-
-
-def test_messages_that_are_acknowledged_return_their_credit_in_the_same_transaction(
-    db: Database, queue: Queue
-) -> None:
-    queue.enqueue_many(db, payloads(4))
-    consumer = QueueConsumer(db, queue, "one", 0, None)
-    credit = Credit(messages=2)
-    held = consumer.fetch(credit, 2).deliveries
-    fetched = consumer.settle_and_fetch(credit, 2, held)
-    assert fetched is not None
-    assert [each.payload for each in fetched.deliveries] == [b"2", b"3"]
-    assert queue.depth(db) == Depth(enqueued=4, done=2, leased=2)
-
-
-def test_many_lost_leases_among_finished_messages_cost_little_more_than_one_look_at_each(
-    db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Given sixty messages whose leases are gone, and one whose lease is not
-    queue.enqueue_many(db, payloads(61))
-    held = queue.receive_many(db, 61)
-    queue.release(db, held[:60], delay=3600)
-    asked = 0
-    ack = Queue.ack
-
-    def counted(self: Queue, tr: Any, deliveries: Sequence[Delivery]) -> None:
-        nonlocal asked
-        asked += len(deliveries)
-        ack(self, tr, deliveries)
-
-    monkeypatch.setattr(Queue, "ack", counted)
-    # When all are acknowledged
-    ended = Counter(outcome for _, outcome in acknowledge(db, queue, held))
-    assert ended == {Outcome.LOST: 60, Outcome.DONE: 1}
-    assert asked <= 4 * 61
 
 
 class Counts:

@@ -10,7 +10,6 @@ import resource
 import signal
 import threading
 import time
-from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
@@ -29,15 +28,12 @@ from fdbqueue import (
     Take,
     Worker,
 )
-from fdbqueue.consumers import watching
 from fdbqueue.errors import InvalidArgument
-from fdbqueue.schema import once
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.worker import shared_state
 from fdbqueue.worker.consumer import QueueConsumer
 from tests.patience import DEADLINE, eventually
-from tests.schemes import forced
 from tests.taking import take
 
 Database = fdb.Database
@@ -51,20 +47,6 @@ def done(db: Database, queue: Queue, count: int) -> None:
 @pytest.fixture
 def queue(db: Database, space: fdb.Subspace) -> Queue:
     return Queue.create(db, "orders", root=space, max_attempts=3, lease=60, backoff=None)
-
-
-@pytest.fixture
-def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The queues that workers have looked at, one after another."""
-    looked: list[str] = []
-    take = QueueConsumer.fetch
-
-    def counted(self: QueueConsumer, *given: Any, **options: Any) -> Any:
-        looked.append(self.queue.name)
-        return take(self, *given, **options)
-
-    monkeypatch.setattr(QueueConsumer, "fetch", counted)
-    return looked
 
 
 class NoText(Exception):
@@ -283,30 +265,6 @@ def test_one_queue_of_a_worker_never_waits_for_another(
         gate.set()
 
 
-def test_a_worker_that_waits_for_credit_in_bytes_does_not_look_again_and_again(
-    db: Database, queue: Queue, looks: list[str]
-) -> None:
-    entered, gate = threading.Event(), threading.Event()
-
-    def handle(message: Message) -> None:
-        entered.set()
-        assert gate.wait(DEADLINE)
-
-    queue.enqueue_many(db, [b"a" * 60, b"b" * 60, b"c" * 60])
-    try:
-        with Worker(db, 2).add(queue, handle, take=Take(credit=Credit(bytes=100))):
-            assert entered.wait(DEADLINE)
-            eventually(lambda: [one for one in queue.admin.consumers(db) if one.state == 1])
-            before = len(looks)
-            for n in range(20):
-                queue.enqueue(db, b"%d" % n)
-            assert len(looks) - before <= 1
-            gate.set()
-            eventually(lambda: queue.depth(db).done == 23)
-    finally:
-        gate.set()
-
-
 def test_a_worker_that_is_started_again_and_again_leaves_no_threads(
     db: Database, queue: Queue
 ) -> None:
@@ -336,106 +294,6 @@ def test_options_that_cannot_work_are_refused(
 ) -> None:
     with pytest.raises((InvalidArgument, ValueError), match=told):
         Worker(db, **options).add(queue, lambda taken: None, **how)
-
-
-class Arriving:
-    """A database in which something is enqueued during each of the first transactions."""
-
-    def __init__(self, db: Database, enqueue: Callable[[], object], times: int = 20) -> None:
-        self.db = db
-        self.enqueue = enqueue
-        self.left = times
-        self.commits = 0
-
-    def create_transaction(self) -> fdb.Transaction:
-        tr = self.db.create_transaction()
-        commit = tr.commit
-
-        def late() -> Any:
-            self.commits += 1
-            if self.left:
-                self.left -= 1
-                self.enqueue()
-            return commit()
-
-        tr.commit = late  # type: ignore[method-assign]
-        return tr
-
-
-@pytest.mark.parametrize("delay", [0, 3600])
-@pytest.mark.parametrize("there", [0, 3])
-def test_a_batch_worker_is_not_held_up_by_a_stream_of_arrivals(
-    db: Database, queue: Queue, there: int, delay: int
-) -> None:
-    for n in range(there):
-        queue.enqueue(db, b"%d" % n)
-    arriving = Arriving(db, lambda: queue.enqueue(db, b"more", delay=delay))
-    member = QueueConsumer(arriving, queue, "one", 0, None)  # type: ignore[arg-type]
-    member.join()
-    before = arriving.commits
-    taken = member.fetch(Credit(messages=1000), 1000)
-    assert len(taken.deliveries) >= there
-    assert arriving.commits - before <= 2
-
-
-def test_workers_take_through_the_line_of_a_queue(db: Database, space: fdb.Subspace) -> None:
-    # Given a queue with a line, and eight workers
-    queue, count = forced(Queue.create(db, "staged", root=space), "staged"), 80
-    shares: dict[str, int] = {}
-    conflicts: list[int] = []
-    workers = []
-    for name in "abcdefgh":
-
-        def handle(message: Message, name: str = name) -> None:
-            shares[name] = shares.get(name, 0) + 1
-
-        worker = Worker(db, 1, prefetch=0, name=name)
-        workers.append(worker.add(queue, handle, run=Run(transactional=False)))
-    queue.enqueue_many(db, [b"%d" % n for n in range(count)])
-
-    def conflict(code: int) -> None:
-        if code == 1020:
-            conflicts.append(code)
-
-    once.on_retry(conflict)
-    try:
-        # When they work off a backlog
-        for worker in workers:
-            worker.__enter__()
-        done(db, queue, count)
-    finally:
-        for worker in workers:
-            worker.__exit__()
-    # Then they come to their messages in turn, and hardly disturb each other
-    assert len(conflicts) < count, shares
-    assert sum(shares.values()) == count
-
-
-class Broken:
-    """A watch that fails at once, as at the limit of watches."""
-
-    def on_ready(self, callback: Callable[[object], object]) -> None:
-        callback(self)
-
-    def cancel(self) -> None:
-        pass
-
-    def wait(self) -> None:
-        raise fdb.FDBError(1032)
-
-
-def test_an_idle_worker_without_watches_does_not_look_again_and_again(
-    db: Database, queue: Queue, looks: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(watching, "arm", lambda db, signal, *_: [Broken()] if signal else [])
-    with Worker(db, 1).add(queue, lambda message: None):
-        eventually(lambda: looks)
-        before = len(looks)
-        for _ in range(20):
-            queue.depth(db)
-        assert len(looks) - before <= 2
-        queue.enqueue(db, b"a")
-        done(db, queue, 1)
 
 
 @pytest.mark.skipif(

@@ -129,16 +129,3 @@ def test_every_alert_says_what_is_wrong_and_what_to_do() -> None:
     assert re.findall(r"^\| `(Fdbqueue\w+)`", page, re.M) == alerts
     led = (DOCS / "how-to" / "runbook.md").read_text().split("| alert |")[1].split("##")[0]
     assert sorted(re.findall(r"`(Fdbqueue\w+)`", led)) == sorted(alerts)
-
-
-def test_the_panels_of_the_dashboard_do_not_overlap() -> None:
-    places = [panel["gridPos"] for panel in dashboard()["panels"]]
-    taken = [
-        (x, y)
-        for place in places
-        for x in range(place["x"], place["x"] + place["w"])
-        for y in range(place["y"], place["y"] + place["h"])
-    ]
-    assert len(taken) == len(set(taken))
-    assert all(place["x"] + place["w"] <= 24 for place in places)
-    assert len({panel["id"] for panel in dashboard()["panels"]}) == len(places)

@@ -87,13 +87,6 @@ def manifests(name: str = "kubernetes.yml") -> list[dict[str, Any]]:
     return list(yaml.safe_load_all((KIT / name).read_text()))
 
 
-def named(kind: str, name: str) -> dict[str, Any]:
-    (found,) = (
-        each for each in manifests() if (each["kind"], each["metadata"]["name"]) == (kind, name)
-    )
-    return found
-
-
 def pods() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
     """The Deployments: their names, the specifications of their pods, and their containers."""
     for each in manifests():
@@ -129,40 +122,3 @@ def test_probes_ask_where_the_worker_answers() -> None:
 def test_a_pod_has_the_time_to_finish() -> None:
     ((_, pod, _), _) = pods()
     assert pod["terminationGracePeriodSeconds"] > STOPPED
-
-
-def test_pods_find_the_cluster_file_and_may_do_no_more_than_they_need() -> None:
-    for _, pod, container in pods():
-        volumes = {each["name"]: each for each in pod["volumes"]}
-        (variable,) = container["env"]
-        assert variable["name"] == "FDB_CLUSTER_FILE"
-        place = Path(variable["value"])
-        mounts = {Path(each["mountPath"]): each for each in container["volumeMounts"]}
-        secret = volumes[mounts[place.parent]["name"]]["secret"]["secretName"]
-        assert place.name in named("Secret", secret)["stringData"]
-        assert {each["name"] for each in mounts.values()} == volumes.keys()
-        # What the policy "restricted" asks for.
-        assert pod["securityContext"]["runAsNonRoot"] is True
-        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-        assert container["securityContext"] == {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        }
-
-
-def test_what_refers_to_pods_finds_them() -> None:
-    labels = {name: named("Deployment", name)["metadata"]["labels"] for name, _, _ in pods()}
-    budget = named("PodDisruptionBudget", "orders-worker")
-    assert budget["spec"]["selector"]["matchLabels"] == labels["orders-worker"]
-    service = named("Service", "fdbqueue-metrics")["spec"]
-    assert service["selector"] == labels["fdbqueue-metrics"]
-    (_, (_, _, metrics)) = pods()
-    (port,) = metrics["ports"]
-    command = metrics["command"]
-    assert command[command.index("--port") + 1] == str(port["containerPort"])
-    assert service["ports"] == [
-        {"name": "metrics", "port": port["containerPort"], "targetPort": port["name"]}
-    ]
-    (scaled,) = manifests("keda.yml")
-    assert scaled["spec"]["scaleTargetRef"]["name"] in labels

@@ -12,7 +12,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Sequence
-from fcntl import LOCK_EX, LOCK_UN, flock
+from fcntl import LOCK_EX, flock
 from typing import Any
 from zlib import crc32
 
@@ -325,61 +325,6 @@ def test_who_waits_finds_out_that_the_holder_of_the_lock_has_died(
     dying.close()
 
     assert attempt.outcome()[1] == 0
-
-
-def test_the_holder_of_the_lock_waits_until_the_last_has_posted(
-    path: str, monkeypatch: Patch
-) -> None:
-    shared = Sidecar(path + "-lock")
-    holder = Mailbox(shared, False)
-    attempts = [Attempt(OpenStore(path, "normal"), b"%d" % number) for number in range(2)]
-    flock(shared.descriptor, LOCK_EX)
-    gathering = threading.Thread(target=holder.gather, args=(2, 10 * DEADLINE), daemon=True)
-
-    gathering.start()
-    attempts[0].start()
-    gathering.join(0.1)
-    assert gathering.is_alive()
-    attempts[1].start()
-    gathering.join(DEADLINE)
-
-    assert not gathering.is_alive()
-    assert holder.waiting() == 2
-    flock(shared.descriptor, LOCK_UN)
-    assert {attempt.outcome()[1] for attempt in attempts} == {0, 1}
-
-
-def test_who_comes_at_every_commit_is_waited_for_longer(path: str, monkeypatch: Patch) -> None:
-    # Given a commit of two processes, of which one posts while the other waits for it, or does not
-    store, waited, here, comes = OpenStore(path, "full"), list[float](), 0, 0
-
-    def gather(self: Mailbox, others: int, seconds: float) -> None:
-        nonlocal here
-        assert others == 1
-        waited.append(seconds)
-        here = comes
-
-    def collect(comes_now: int) -> float:
-        nonlocal comes, here
-        comes, here = comes_now, 0
-        store.file.shared.words[versions.GATHERED] = 2
-        store.committer._collect()
-        return waited[-1]
-
-    monkeypatch.setattr(Mailbox, "gather", gather)
-    monkeypatch.setattr(Mailbox, "waiting", lambda self: here)
-    store.committer._writer.seconds = 0.0004
-    # Then patience grows up to a millisecond, and shrinks to a small part of what a commit takes
-    assert [collect(1) for _ in range(9)][-1] == 0.001
-    assert [collect(0) for _ in range(9)][-1] == 0.0004 / 32
-    assert collect(1) < collect(1) < collect(1)
-    # And on a slow disk up to half of that
-    store.committer._writer.seconds = 0.01
-    assert [collect(1) for _ in range(20)][-1] == 0.005
-    # And who is here already is not waited for
-    before, here = len(waited), 1
-    store.committer._collect()
-    assert len(waited) == before
 
 
 def test_who_waits_needs_no_futex(path: str, monkeypatch: Patch) -> None:

@@ -5,15 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fdbqueue.errors import (
-    CorruptData,
     InvalidArgument,
     InvalidPayload,
     PayloadTooLarge,
 )
 from fdbqueue.schema.codec import pack_counters, unpack_counters
 from fdbqueue.schema.envelope import Envelope
-from fdbqueue.schema.leases import Lease
-from fdbqueue.schema.records import DeadLetter
 from fdbqueue.values.content import check_headers, check_payload
 from fdbqueue.values.model import Position
 from fdbqueue.values.options import MAX_PAYLOAD
@@ -38,42 +35,6 @@ envelopes = st.builds(
 positions = st.builds(
     Position, st.integers(0, 255), st.integers(0, 2**48 - 1), st.binary(min_size=8, max_size=8)
 )
-
-
-@given(envelopes)
-def test_an_envelope_survives_storage(envelope: Envelope) -> None:
-    assert Envelope.unpack(envelope.pack()) == envelope
-
-
-@given(envelopes, positions, st.integers(0, 2**60), st.text(max_size=10))
-def test_a_lease_survives_storage(
-    envelope: Envelope, position: Position, version: int, consumer: str
-) -> None:
-    lease = Lease(position, version, version // 1000, consumer, envelope.pack())
-    assert Lease.unpack(lease.pack()) == lease
-
-
-@given(envelopes, positions, st.text(max_size=10))
-def test_a_dead_letter_survives_storage(
-    envelope: Envelope, position: Position, reason: str
-) -> None:
-    letter = DeadLetter(position, envelope.pack(), reason, 1)
-    found = DeadLetter.unpack(letter.pack())
-    assert (found, found.envelope) == (letter, envelope)
-
-
-@given(st.binary(max_size=60))
-def test_foreign_bytes_give_the_packages_own_errors(value: bytes) -> None:
-    for unpack in (Envelope.unpack, Lease.unpack, DeadLetter.unpack):
-        try:
-            unpack(value)
-        except CorruptData:
-            continue
-
-
-def test_another_version_is_refused() -> None:
-    with pytest.raises(CorruptData, match="version 2"):
-        Envelope.unpack(b"\x02anything")
 
 
 @given(positions)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fdbqueue.errors import InvalidArgument, QueueError
-from fdbqueue.values.model import parse_id
+from fdbqueue.errors import InvalidArgument
 
 HUGE = 10**5_000
 
@@ -20,9 +19,3 @@ def test_an_error_about_a_value_that_python_does_not_write_has_a_text(value: obj
     assert str(InvalidArgument(argument="a", value=value, problem="is odd")) == (
         "a=a value too large to show: is odd"
     )
-
-
-@pytest.mark.parametrize("given", [b"05-000000000001-83ca4e58174f03bb", 7, None, HUGE], ids=type)
-def test_what_is_no_text_is_no_id(given: object) -> None:
-    with pytest.raises(QueueError, match="not a message id"):
-        parse_id(given)  # type: ignore[arg-type]

@@ -77,27 +77,6 @@ class Life:
         return told
 
 
-def test_a_worker_is_ready_once_it_takes_and_lives_until_it_stops() -> None:
-    life = Life()
-    life.notices.look()
-    wait = "STATUS=not ready: the thread that takes from orders has not done so yet"
-    assert life.told() == [[wait]]
-    assert life.notices.look() < 1
-    assert life.told() == []
-    life.loop.took()
-    assert life.notices.look() == 15
-    assert life.told() == [["READY=1", "WATCHDOG=1", "STATUS=takes messages"]]
-    life.notices.look()
-    assert life.told() == [["WATCHDOG=1", "STATUS=takes messages"]]
-    life.stopping = True
-    life.notices.stopping()
-    life.notices.look()
-    assert life.told() == [
-        ["STOPPING=1", "STATUS=stopping"],
-        ["WATCHDOG=1", "STATUS=not ready: the worker is stopping"],
-    ]
-
-
 def test_a_worker_that_does_not_live_gives_no_sign_of_life() -> None:
     life = Life()
     life.loop.took()
@@ -111,19 +90,3 @@ def test_a_worker_that_does_not_live_gives_no_sign_of_life() -> None:
     life.loop.turn()
     life.notices.look()
     assert life.told() == [["WATCHDOG=1", "STATUS=takes messages"]]
-
-
-def test_who_is_not_asked_gives_no_sign_of_life() -> None:
-    life = Life(None)
-    life.loop.took()
-    for _ in range(2):
-        life.notices.look()
-    assert life.told() == [["READY=1", "STATUS=takes messages"]]
-
-
-def test_a_worker_that_stops_before_it_was_ready_is_never_ready() -> None:
-    life = Life()
-    life.loop.took()
-    life.stopping = True
-    life.notices.look()
-    assert life.told() == [["STATUS=not ready: the worker is stopping"]]

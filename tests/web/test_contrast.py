@@ -90,8 +90,3 @@ def test_colours_are_named() -> None:
         for name in ("color", "background", "background-color", "stroke", "outline"):
             value = declared.get(name, "none")
             assert "var(" in value or value in ("none", "inherit"), (selector, name, value)
-
-
-def test_the_contrast_of_black_and_white_is_21() -> None:
-    assert contrast("#000000", "#ffffff") == pytest.approx(21)
-    assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)

@@ -53,7 +53,6 @@ SHORT = """
     calls_that_wait_are_listed_and_leave_nothing_behind
     a_message_that_comes_back_is_delivered_by_every_subscription_that_has_passed_it
     a_plain_look_goes_through_all_messages_and_keeps_no_place
-    a_match_that_must_come_alone_is_not_skipped_with_those_before_it
 """
 """Those of ``PARTLY`` that always run; the others are slow."""
 PARTLY = [f"test_{name}.py" for name in ("worker*", "bounds", "bulk", "line", "subscriptions")]
