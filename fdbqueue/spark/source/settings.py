@@ -255,7 +255,8 @@ LIMITS = {
         form=_WHEN,
     ),
     "minMessagesPerBatch": Option(
-        "How many messages a micro-batch waits for, for `maxTriggerDelay` at most.",
+        "How many messages a micro-batch waits for, for `maxTriggerDelay` at most. If the stream "
+        "takes messages, all that are ready in the queue count.",
         "1",
         least=1,
         most=10_000_000,
