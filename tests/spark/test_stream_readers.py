@@ -554,6 +554,51 @@ def test_an_error_about_messages_that_are_gone_counts_all_of_the_batch(
                 list(run.read(part))
 
 
+def test_a_stream_that_ends_misses_what_goes_before_its_batch_comes(
+    db: fdb.Database, queue: Queue, source: dict[str, str]
+) -> None:
+    # Given a run that has read the first of four batches
+    for level in (9, 5):
+        queue.enqueue_many(db, [NewMessage(b"", priority=level) for _ in range(20)])
+    options = {"maxmessagesperbatch": 10, "failondataloss": "true"}
+    reader, lenient = browser(source, **options), browser(source, failondataloss="false")
+    reader.prepareForTriggerAvailableNow()
+    start = reader.initialOffset()
+    first = latest(reader, start)
+    assert len(rows(reader, start, first)) == 10
+    # When all others are taken, and others come
+    while queue.receive_many(db, 40, at_most_once=True):
+        pass
+    queue.enqueue_many(db, [b""] * 7)
+    # Then it does not end without a word, and says how many it misses of all
+    second = latest(reader, first)
+    for part in reader.partitions(first, second):
+        with pytest.raises(RowsLost, match="30 of 30 messages"):
+            list(reader.read(part))
+    # One that goes on without them tells so in its progress, and ends where it was to end
+    assert (rows(lenient, first, second), second["messages"]) == ([], 10)
+    third = latest(reader, second)
+    last = latest(reader, third)
+    assert [third["messages"], last["messages"]] == [10, 10]
+    assert latest(reader, last) == last
+    again = browser(source)
+    assert len(rows(again, last, latest(again, last))) == 7
+
+
+def test_a_stream_that_ends_plans_no_more_at_once_than_it_keeps(
+    db: fdb.Database, queue: Queue, source: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(browse_stream, "AHEAD", 5)
+    queue.enqueue_many(db, [b"%d" % n for n in range(17)])
+    reader = browser(source, maxmessagesperbatch=2)
+    reader.prepareForTriggerAvailableNow()
+    offset, seen = reader.initialOffset(), []
+    while (end := latest(reader, offset)) != offset:
+        seen += rows(reader, offset, end)
+        offset = end
+    assert seen == [b"%d" % n for n in range(17)]
+
+
 def test_progress_tells_what_waits(db: fdb.Database, queue: Queue, source: dict[str, str]) -> None:
     reader = consumer(source, maxmessagesperbatch=1)
     assert reader.reportLatestOffset()["lagMs"] == 0

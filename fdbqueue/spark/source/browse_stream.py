@@ -6,6 +6,7 @@ complete, except for messages that were taken in the meantime, which they miss.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -14,6 +15,7 @@ from pyspark.sql.streaming.datasource import ReadLimit
 
 from ...errors import CorruptData, RowsLost
 from ...messages.streams import table_scan
+from ...messages.streams.planning import BatchLimits
 from ...messages.streams.table_scan import ScanPage
 from ...queue.internals import Internals
 from ...queue.queue import Queue
@@ -23,10 +25,12 @@ from ...store.binding import fdb
 from ...subscriptions.external_cursors import PassedMessages, Stretch
 from . import tables
 from .leading import leading
-from .stream_offsets import Offset, StreamReader, other_checkpoint
+from .stream_offsets import Offset, PlannedBatch, StreamReader, other_checkpoint
 from .tables import HISTORY, Ranges, Scan
 
 Levels = dict[int, Stretch]
+AHEAD = 1_000_000
+"""How many messages a run that ends plans at once, or a few more."""
 
 
 class BrowseReader(StreamReader):
@@ -44,8 +48,18 @@ class BrowseReader(StreamReader):
     @leading()
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         """How far the next batch goes; ``start`` if nothing more is there."""
+        planned = self._progress.planned
+        if planned and planned[0].end == start:
+            planned.popleft()
+        if not planned or planned[0].start != start:
+            planned = self._progress.planned = self._plan(start, self.limits(limit))
+        return planned[0].end if planned else start
+
+    def _plan(self, start: Offset, limits: BatchLimits) -> deque[PlannedBatch]:
+        """The next batch; of a run that ends, all its batches: what is taken before its batch comes
+        is then missed, and counted."""
         db, queue = self._queue.open()
-        table, limits = self._table, self.limits(limit)
+        table, planned, messages = self._table, deque[PlannedBatch](), 0
         passed = PassedMessages({level: each.end for level, each in self._parse(start).items()})
         self._verify_ends(passed.places)
         reads = self._verify_kept(db, queue, passed.places)
@@ -56,35 +70,42 @@ class BrowseReader(StreamReader):
         def moves(made: PassedMessages) -> bool:
             return made.places != passed.places
 
-        while not passed.ended:
-            passed = once.run(db, Internals(queue).keys.once, advance, wrote=moves)
-        stretches = passed.stretches
-        if not stretches:
+        while True:
+            while not passed.ended:
+                passed = once.run(db, Internals(queue).keys.once, advance, wrote=moves)
+            if not passed.stretches:
+                break
+            end = self._offset(_levels(passed.places, passed.stretches))
+            planned.append(PlannedBatch(start, end, passed.stretches))
+            messages += passed.messages
+            if self._progress.stops is None or messages >= AHEAD:
+                break
+            start, passed = end, PassedMessages(passed.places)
+        if not planned:
             self._progress.seen = reads
-        if not stretches or self.waits(passed.messages):
-            return start
-        # Kept for the partitions that Spark asks for next: planned anew, the batch could not be
-        # split by its messages.
-        self._progress.planned = self._offset(_levels(passed.places, stretches)), stretches
-        return self._progress.planned[0]
+        elif self.waits(messages):
+            planned.clear()
+        return planned
 
     @leading()
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         """The parts of a batch, one for each level if another run has planned it."""
         if start == end:
             return []
-        levels = [each for each in self._parse(end).values() if each.messages]
-        planned = self._progress.planned
-        stretches = planned[1] if planned is not None and planned[0] == end else levels
-        count = sum(each.messages for each in levels)
-        batch, part = self._ranges(levels), self._settings.layout.table
+        stretches = every = [each for each in self._parse(end).values() if each.messages]
+        planned, part = self._progress.planned, self._settings.layout.table
+        if planned and planned[0].end == end:
+            stretches = planned[0].stretches
+            every = [each for batch in planned for each in batch.stretches]
+        count, total = (sum(each.messages for each in some) for some in (stretches, every))
+        ranges = self._ranges(_merged(every).values())
         parts: list[InputPartition] = []
         some: list[Stretch] = []
         for n, each in enumerate(stretches, 1):
             some.append(each)
             messages = sum(one.messages for one in some)
             if messages >= count / self._parts or n == len(stretches):
-                parts.append(Scan(part, self._ranges(some), messages, batch, count))
+                parts.append(Scan(part, self._ranges(some), messages, ranges, total))
                 some = []
         return parts
 
@@ -96,16 +117,16 @@ class BrowseReader(StreamReader):
         def count(tr: fdb.Transaction, page: ScanPage) -> tuple[int, int]:
             return table.count(page.values), len(page)
 
-        # Of the whole batch: each task sees its own part only, and all would report different
+        # Of all that is planned: each task sees its own part only, and all would report different
         # numbers.
-        ranges = (slice(*each) for each in scan.batch)
+        ranges = (slice(*each) for each in scan.every)
         there = sum(sum(table_scan.pages(db, keys, each, count)) for each in ranges)
-        missing = scan.in_batch - there
-        some = f"{missing:,} of {scan.in_batch:,}"
+        missing = scan.in_every - there
+        some = f"{missing:,} of {scan.in_every:,}"
         if scan.part == HISTORY:
-            raise tables.lines_lost(queue, f"{some} lines of the history in a batch")
+            raise tables.lines_lost(queue, f"{some} lines of the history")
         raise RowsLost(
-            what=f"{some} messages of a batch",
+            what=f"{some} messages",
             queue=queue.name,
             gone="taken",
             missing=missing,
@@ -177,9 +198,16 @@ class BrowseReader(StreamReader):
 
 def _levels(places: Mapping[int, bytes], passed: Iterable[Stretch]) -> Levels:
     """What a batch has of each level, and where the others stand."""
-    levels = {level: Stretch(level, place, place) for level, place in places.items()}
-    for each in passed:
-        level = levels[each.level]
-        level.begin = level.begin if level.messages else each.begin
+    return {level: Stretch(level, place, place) for level, place in places.items()} | _merged(
+        passed
+    )
+
+
+def _merged(stretches: Iterable[Stretch]) -> Levels:
+    """A stretch for each level, of some that follow each other."""
+    levels: Levels = {}
+    for each in stretches:
+        level = levels.setdefault(each.level, Stretch(each.level, each.begin, each.end))
+        level.end = each.end
         level.messages += each.messages
     return levels

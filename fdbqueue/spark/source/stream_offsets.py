@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Self
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Self
 
 from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import (
@@ -94,6 +95,14 @@ class StreamSettings(tables.ReadSettings, frozen=True, kw_only=True):
             yield "startingOffsets", "a log begins at first, or now"
 
 
+class PlannedBatch(NamedTuple):
+    """A batch of a stream that browses: between which offsets, and what it passes."""
+
+    start: Offset
+    end: Offset
+    stretches: list[Stretch]
+
+
 @dataclass
 class StreamProgress:
     """How far a stream has come, as only the driver knows: tasks get nothing of it.
@@ -101,7 +110,7 @@ class StreamProgress:
     stops: where the stream ends, if Spark wants it to end; bounds: where the options want it to.
     waits_since: since when messages wait for more of them. planner: this run of a consumer.
 
-    Of one that browses: first: where it begins. planned: the last batch, and what it passes.
+    Of one that browses: first: where it begins. planned: the last batch, and those behind it.
     verified: whether the checkpoint fits the queue. seen: the version at which nothing more was
     there.
     """
@@ -111,7 +120,7 @@ class StreamProgress:
     waits_since: float | None = None
     planner: Planner | None = None
     first: Offset | None = None
-    planned: tuple[Offset, list[Stretch]] | None = None
+    planned: deque[PlannedBatch] = field(default_factory=deque)
     verified: bool = False
     seen: int = 0
 

@@ -208,15 +208,16 @@ _PARTS: dict[str, Callable[[QueueKeys, ScanPage], ColumnRows]] = {
 class Scan(InputPartition):
     """What a task reads: ranges of keys of one table.
 
-    planned: at least so many messages are there. batch, in_batch: the ranges of all of a batch that
-    a stream browses, and how many messages they had. number: of a batch that a stream takes.
+    planned: at least so many messages are there. every, in_every: the ranges of all that a stream
+    which browses has planned, and how many messages they had. number: of a batch that a stream
+    takes.
     """
 
     part: str
     ranges: Ranges
     planned: int = 0
-    batch: Ranges = ()
-    in_batch: int = 0
+    every: Ranges = ()
+    in_every: int = 0
     number: int = 0
 
 
@@ -311,7 +312,7 @@ class TableReader:
         def check(tr: fdb.Transaction, begin: bytes) -> None:
             # Lines are trimmed while a long table is read: its beginning would be missing without a
             # word. A stream checks that by its places.
-            whole = part == HISTORY and not scan.in_batch
+            whole = part == HISTORY and not scan.in_every
             if whole and not history.are_kept(tr, keys, begin, row_filter.since):
                 raise lines_lost(queue)
 
