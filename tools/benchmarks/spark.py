@@ -78,10 +78,12 @@ class Setup:
             writer = stream.format("noop").option("checkpointLocation", checkpoint)
             query = writer.trigger(availableNow=True).start()
             query.awaitTermination()
-            done = [each for each in query.recentProgress if each.numInputRows][1:]
-        took = sum(each.durationMs["triggerExecution"] for each in done)
-        planned = sum(each.durationMs["latestOffset"] for each in done)
-        return 1000 * sum(each.numInputRows for each in done) / took, planned / took
+            done = [each for each in query.recentProgress if each.numInputRows]
+        # With the first batch of a stream that leaves messages, all are planned.
+        planned = sum(each.durationMs["latestOffset"] for each in done) * (1 - 1 / len(done))
+        spans = (each.durationMs for each in done[1:])
+        took = planned + sum(each["triggerExecution"] - each["latestOffset"] for each in spans)
+        return 1000 * sum(each.numInputRows for each in done[1:]) / took, planned / took
 
 
 def _enqueue(space: bytes, name: str, rows: int) -> tuple[float, float]:

@@ -198,9 +198,8 @@ class BrowseReader(StreamReader):
 
 def _levels(places: Mapping[int, bytes], passed: Iterable[Stretch]) -> Levels:
     """What a batch has of each level, and where the others stand."""
-    return {level: Stretch(level, place, place) for level, place in places.items()} | _merged(
-        passed
-    )
+    there = {level: Stretch(level, place, place) for level, place in places.items()}
+    return there | _merged(passed)
 
 
 def _merged(stretches: Iterable[Stretch]) -> Levels:
