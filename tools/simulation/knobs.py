@@ -22,14 +22,14 @@ LOWER: list[tuple[ModuleType, str, int]] = [
     (hand_over, "STEP_ROWS", 2),
     (hand_over, "MAX_DUE", 2),
     (hand_over, "MAX_FILLED", 3),
-    (agenda, "MAX_ENTRIES", 30),
+    (agenda, "MAX_ENTRIES", 5),
     (agenda, "MAX_RANKS", 2),
-    (lease_expiry, "MAX_EXPIRED", 20),
+    (lease_expiry, "MAX_EXPIRED", 2),
     (eviction, "MAX_EVICTED", 2),
     (lease_shortening, "MAX_SHORTENED", 3),
-    (planning, "CLAIM_WATCHED", 20),
+    (planning, "CLAIM_WATCHED", 3),
     (members, "MAX_ENDED", 1),
-    (fulfilment, "MAX_MESSAGES", 10),
+    (fulfilment, "MAX_MESSAGES", 3),
 ]
 
 

@@ -294,8 +294,8 @@ def pause_and_resume(c: Client) -> None:
     queue: Queue = c.place.queues[name]
 
     def both(n: int) -> None:
-        queue.admin.pause(c.db)
         try:
+            queue.admin.pause(c.db)  # If its outcome is unknown, the queue may be paused.
             ready = queue.depth(c.db).ready
             world.sleep(c.random.random())
             left = queue.depth(c.db).ready
