@@ -9,8 +9,6 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any
 
-import fdbqueue
-
 from . import context, terminal
 
 CHANGES: Mapping[str, frozenset[str]] = {
@@ -89,14 +87,3 @@ def _note(action: str, given: Mapping[str, Any], state: str = "done") -> None:
     # The change is made: a missing line must not make the command fail, and be repeated.
     except (*FAILURES, QueueError) as error:
         terminal.note(f"this is not in the audit log: {error}")
-
-
-def paused_by(db: fdbqueue.fdb.Database, name: str) -> str:
-    """Since when a queue is paused, and by whom, as the audit log says; empty if it does not."""
-    from fdbqueue.queue.overview import paused
-
-    line = paused(db, name, root=context.subspace())
-    if line is None:
-        return ""
-    ago = terminal.age(fdbqueue.Clock().wall_ms() - line.at_ms)
-    return f" for {ago}, by {line.who or 'somebody'},"

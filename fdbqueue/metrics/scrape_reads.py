@@ -135,7 +135,7 @@ def _opened(tr: fdb.Transaction, queue: Queue, reads: _QueueReads) -> ScrapedQue
     """All but the age of messages; None if the queue cannot be read."""
     of, now_ms = Internals(queue).keys, Internals(queue).clock.now_ms(tr)
     try:
-        options = catalogue.parsed(reads.meta.value or b"", queue.name)
+        options = catalogue.parsed(reads.meta.value or b"", queue.name)[1]
     except CorruptData:
         return None
     return ScrapedQueue(

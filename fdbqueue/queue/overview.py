@@ -14,9 +14,9 @@ from ..consumers.consumer_states import ConsumerState
 from ..consumers.watching import ArmedWatch
 from ..errors import CorruptData
 from ..messages.delivery import age
-from ..schema import audit_log, catalogue, counters, once
+from ..schema import catalogue, counters, once
+from ..schema.catalogue import Pause
 from ..schema.keys import DEFAULT_ROOT, QueueKeys, RootKeys
-from ..schema.records import AuditLine
 from ..store import world
 from ..store.binding import fdb
 from ..store.clocks import Clock
@@ -44,11 +44,13 @@ class Surveyed(Struct, frozen=True):
 
     unreadable: why the queue cannot be used, for instance because it has another format;
         its options are then the defaults. None if it can.
+    pause: since when it is paused, and by whom.
     """
 
     options: QueueOptions
     levels: dict[int, Depth]
     unreadable: str | None = None
+    pause: Pause | None = None
 
     @property
     def depth(self) -> Depth:
@@ -218,7 +220,7 @@ def _root(root: bytes) -> RootKeys:
     return RootKeys(fdb.Subspace(rawPrefix=root))
 
 
-_options = lru_cache(PREPARED)(catalogue.parsed)
+_parsed = lru_cache(PREPARED)(catalogue.parsed)
 
 
 def _survey(tr: fdb.Transaction, keys: dict[str, QueueKeys]) -> Found:
@@ -231,20 +233,10 @@ def _survey(tr: fdb.Transaction, keys: dict[str, QueueKeys]) -> Found:
         value = meta.value
         if value is not None:
             try:
-                options, unreadable = _options(value, name), None
+                stored, options = _parsed(value, name)
+                pause, unreadable = stored.pause, None
             except CorruptData as error:
                 # One queue of another format must not hide all others.
-                options, unreadable = QueueOptions(), str(error)
-            found[name] = Surveyed(options, counters.parse(keys[name], counts), unreadable)
+                options, pause, unreadable = QueueOptions(), None, str(error)
+            found[name] = Surveyed(options, counters.parse(keys[name], counts), unreadable, pause)
     return found
-
-
-def paused(db: fdb.Database, name: str, *, root: fdb.Subspace = DEFAULT_ROOT) -> AuditLine | None:
-    """The line of the audit log that says since when a queue is paused, and by whom; None if none
-    of the newest thousand does. A snapshot read."""
-    keys = RootKeys(root)
-    read = partial(audit_log.read_newest, root=keys, limit=audit_log.SEEN)
-    lines = composed(db, keys.once, read, wrote=lambda _: False)
-    changes = (each for each in lines if each.queue == name and each.action in ("pause", "resume"))
-    last = next(changes, None)
-    return last if last is not None and last.action == "pause" else None

@@ -21,7 +21,7 @@ from ..store.clocks import METADATA_VERSION, Clock
 from ..values.options import QueueOptions, parse
 from ..values.serializers import Declared
 from . import once
-from .codec import Stored, unpack
+from .codec import Part, Stored, unpack
 from .consumers import Definition
 from .keys import QueueKeys, RootKeys
 from .scope import Chore, Noted, Scheme, Scope
@@ -42,13 +42,22 @@ _RENEWED = "_fdbqueue_renewed"
 """The attribute of a transaction that has begun again, since it missed what was opened later."""
 
 
+class Pause(Part, frozen=True):
+    """Since when a queue is paused (wall clock, milliseconds), and by whom; "" if unknown."""
+
+    since_ms: int
+    by: str
+
+
 class Meta(Stored, frozen=True):
-    """A queue as it is stored. noted: what it may have come to, see ``scope.Noted``."""
+    """A queue as it is stored. noted: what it may have come to, see ``scope.Noted``. pause: None if
+    it is not paused, or was created so."""
 
     identity: str
     options: dict[str, Any]
     serializer: Declared | None = None
     noted: frozenset[Noted] = frozenset()
+    pause: Pause | None = None
 
 
 @transactional
@@ -69,12 +78,15 @@ def create(
 
 
 @transactional
-def change(tr: fdb.Transaction, scope: Scope, options: QueueOptions) -> None:
-    """Store options.
+def change(tr: fdb.Transaction, scope: Scope, options: QueueOptions, by: str = "") -> None:
+    """Store options. by: who pauses the queue, if they do.
 
     One round trip. Conflicts with every concurrent operation on the queue.
     """
-    _put(tr, scope.keys, replace(_stored(tr, scope), options=options.to_json()))
+    stored, pause = _stored(tr, scope), None
+    if options.paused:
+        pause = stored.pause if scope.options.paused else Pause(scope.now_ms(tr), by)
+    _put(tr, scope.keys, replace(stored, options=options.to_json(), pause=pause))
 
 
 @transactional
@@ -222,7 +234,7 @@ class CachedScope:
         if value is None:
             self.renew(tr)
             raise QueueNotFound(name=self.name)
-        meta, options = _parsed(value, self.name)
+        meta, options = parsed(value, self.name)
         subscriptions = []
         for kv in subscribed:
             try:
@@ -277,12 +289,8 @@ def _put(tr: fdb.Transaction, keys: QueueKeys, meta: Meta) -> None:
     _touch(tr)
 
 
-def parsed(value: bytes, name: str) -> QueueOptions:
-    """The options in a value of META; raises ``CorruptData``."""
-    return _parsed(value, name)[1]
-
-
-def _parsed(value: bytes, name: str) -> tuple[Meta, QueueOptions]:
+def parsed(value: bytes, name: str) -> tuple[Meta, QueueOptions]:
+    """A value of META, and the options in it; raises ``CorruptData``."""
     what = f"queue {name!r}"
     meta = unpack(value, Meta, what)
     return meta, parse(meta.options, what)

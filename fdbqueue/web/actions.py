@@ -34,7 +34,7 @@ class ActionTerms(Struct, frozen=True):
         to. message: only the one with this id. consumer: the id of a consumer. schedule: the name
         of one; group: of one; dimension, limit: of a limit that queues share.
     queue: empty where the action is about all. until_ms: when somebody was asked: no message that
-        was enqueued, and no dead letter that died, after that.
+        was enqueued, and no dead letter that died, after that. by: who was asked.
     """
 
     queue: str
@@ -48,6 +48,7 @@ class ActionTerms(Struct, frozen=True):
     dimension: str = ""
     limit: str = ""
     until_ms: int | None = None
+    by: str = ""
 
     @classmethod
     def of(cls, query: Query) -> ActionTerms:
@@ -233,7 +234,7 @@ def _evict(site: Site, terms: ActionTerms, _: Told) -> int:
 
 def _pause(site: Site, terms: ActionTerms, _: Told) -> int:
     ready, _all = _whole(site, terms)
-    site.queue(terms.queue).admin.pause(site.db)
+    site.queue(terms.queue).admin.pause(site.db, by=terms.by)
     return ready
 
 

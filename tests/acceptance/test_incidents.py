@@ -301,6 +301,13 @@ def test_the_audit_log_says_who_did_what_and_since_when_a_queue_is_paused(
         assert f"by {trail.who()}" in text
     fdbq.ok("queue", "resume", name)
     assert found(db, name, "pause") is None
+    # A program says by whom, or nobody knows: the one who paused it before has not done it again.
+    for by in ("billing 1.4", ""):
+        Queue(name).admin.pause(db, by=by)
+        pause = fdbq.ok("queue", "show", name, "--json").json["pause"]
+        assert pause["by"] == by
+        assert trail.who() not in told(db, name, "pause")[1]
+        Queue(name).admin.resume(db)
     fdbq.ok("schedule", "set", name, "nightly", "x", "--every", "1h")
     fdbq.ok("schedule", "run", name, "nightly")
     line = next(each for each in fdbq.ok("debug", "audit", "--json").json if each["queue"] == name)

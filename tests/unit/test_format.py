@@ -214,7 +214,8 @@ SORTED = Position(
     5, SORTED_INDEX, fdb.tuple.pack(("10:30", 300)) + bytes.fromhex("00112233445566ff")
 )
 SECOND, THIRD = (run.member(POSITION, n) for n in (2, 3))
-META = catalogue.Meta(CLAIM.hex(), QueueOptions(levels=3).to_json())
+PAUSE = catalogue.Pause(1_700_000_000_000, "ann")
+META = catalogue.Meta(CLAIM.hex(), QueueOptions(levels=3, paused=True).to_json(), pause=PAUSE)
 EMPTY = b""
 STRIPE = ("api", "stripe")
 PLACES: dict[str, Place] = {

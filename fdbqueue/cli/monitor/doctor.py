@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fdbqueue.schema.consumers import Session
 
 from ...errors import CorruptData, QueueNotFound, StoreError
-from .. import context, terminal, trail
+from .. import context, terminal
 from ..parameters import AnyQueueNames, AsJson
 from ..queues import queue_list, worker_list
 from . import diagnosis, incidents, status
@@ -217,7 +217,7 @@ def _seen(
         options=found.options,
         depth=depth,
         now_ms=now_ms,
-        paused_by=trail.paused_by(db, queue.name) if found.options.paused else "",
+        pause=found.pause,
         waiting_ms=now_ms - min([now_ms, *_waiting_since(db, queue, depth, retrying)]),
         consumers=sum(each.state is not ConsumerState.NON_ACQUIRING for each in living),
         works=[

@@ -14,13 +14,13 @@ from fdbqueue.values.model import Depth
 from fdbqueue.values.options import QueueOptions
 
 from .. import terminal
+from ..queues import queue_list
 from .findings import OK, PROBLEM, WARNING, Finding
 
 if TYPE_CHECKING:
     from fdbqueue.queue.admin.verification import Verification
+    from fdbqueue.schema.catalogue import Pause
     from fdbqueue.schema.consumers import Running, Session, Work
-
-    from ..queues.queue_list import WaitingMessages
 
 SILENT_MS, MISSED_MS = 12_000, 6_500
 """How long a process may give no sign of life, which it does every 5 s; and how long one of which
@@ -52,7 +52,7 @@ Lines = Iterator[tuple[str, str, str, str]]
 class Seen(Struct, frozen=True):
     """What the doctor found out about a queue; times are in milliseconds.
 
-    now_ms: the wall clock. paused_by: since when it is paused, and by whom, if that is known.
+    now_ms: the wall clock. pause: since when it is paused, and by whom.
     waiting_ms: for how long the first message could have been taken. consumers: how many that live
     take messages. works: what living workers do in it, each with its process. errors: of messages
     that have failed, how often each of the newest errors comes. deadly: messages at which processes
@@ -68,14 +68,14 @@ class Seen(Struct, frozen=True):
     options: QueueOptions
     depth: Depth
     now_ms: int = 0
-    paused_by: str = ""
+    pause: Pause | None = None
     waiting_ms: int = 0
     consumers: int = 0
     works: Sequence[tuple[str, Work]] = ()
     errors: Sequence[tuple[str, int]] = ()
     deadly: Sequence[tuple[str, int, str]] = ()
     overdue_ms: Sequence[int] = ()
-    held: Sequence[WaitingMessages] = ()
+    held: Sequence[queue_list.WaitingMessages] = ()
     late: Sequence[tuple[str, int]] = ()
     groups: Sequence[Group] = ()
     producing: Sequence[str] = ()
@@ -127,7 +127,8 @@ def silent(session: Session, silent_ms: int, state: str) -> Iterator[Finding]:
 def _paused(seen: Seen) -> Lines:
     if seen.options.paused:
         ready = terminal.count(seen.depth.ready, "message") + " ready"
-        detail = f"it is paused{seen.paused_by} with {ready}"
+        lasts = "" if seen.pause is None else f" {queue_list.paused(seen.pause, seen.now_ms)}"
+        detail = f"it is paused{lasts}, with {ready}"
         yield WARNING, "pause", detail, f"fdbq queue resume {seen.quoted}"
 
 

@@ -10,7 +10,7 @@ from typer import Argument, Option, Typer
 import fdbqueue
 from fdbqueue.values.options import QueueOptions, nested
 
-from .. import context, durations, listings, terminal
+from .. import context, durations, listings, terminal, trail
 from ..parameters import AsJson, ChangeOptions, QueueName, QueueNames, grouped
 from . import queue_history, queue_list, queue_options
 
@@ -129,7 +129,7 @@ def pause(name: QueueName, as_json: AsJson = False) -> None:
     Example:
       fdbq queue pause orders
     """
-    context.queue(name).admin.pause(context.connect())
+    context.queue(name).admin.pause(context.connect(), by=trail.who())
     terminal.print_result(as_json, {"queue": name, "paused": True}, f"paused queue {name}")
 
 

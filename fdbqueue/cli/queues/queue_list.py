@@ -14,7 +14,7 @@ from fdbqueue.values.limits import KeyState, LimitState
 from fdbqueue.values.options import QueueOptions
 
 from ...errors import QueueNotFound
-from .. import context, json_schema, listings, terminal, trail
+from .. import context, json_schema, listings, terminal
 from ..parameters import Limit, ListOutput, Output, QueueName, grouped
 from . import queue_options, worker_list
 
@@ -180,7 +180,7 @@ def show(name: QueueName, *, output: Output) -> None:
 
         found = of(db, queue)
         if found.unreadable is not None:
-            return _fields(name, found, 0, None, [], "", [])
+            return _fields(name, found, 0, None, [], [], 0)
         staged = queue.streams.undecided(db)
         coming = None
         if found.options.rate is not None:
@@ -189,9 +189,9 @@ def show(name: QueueName, *, output: Output) -> None:
             )
         rows = sum(sink.rows for sink in staged.values())
         waits = backlogs(db, queue) if found.depth.waiting else []
-        by = trail.paused_by(db, name).strip(" ,") if found.options.paused else ""
-        waiting = worker_list.producing(worker_list.processes(db), name, fdbqueue.Clock().wall_ms())
-        return _fields(name, found, rows, coming, waits, by, waiting)
+        now_ms = fdbqueue.Clock().wall_ms()
+        waiting = worker_list.producing(worker_list.processes(db), name, now_ms)
+        return _fields(name, found, rows, coming, waits, waiting, now_ms)
 
     listings.show(look, output)
 
@@ -255,12 +255,11 @@ def _fields(
     staged: int,
     coming: float | None,
     waits: Sequence[WaitingMessages],
-    paused: str,
     producing: Sequence[str],
+    now_ms: int,
 ) -> listings.View:
-    """A queue. paused: since when it is, and by whom, if that is known. coming: in how many seconds
-    its rate lets the next message be taken; None if it does so now. producing: who
-    waits for room."""
+    """A queue. coming: in how many seconds its rate lets the next message be taken; None if it does
+    so now. producing: who waits for room."""
     stored = found.options
     limit = stored.max_in_flight
     in_flight = [] if limit is None else [("in flight", f"{found.depth.leased:,} of {limit:,}")]
@@ -274,8 +273,8 @@ def _fields(
             ("levels", stored.levels),
             ("max attempts", stored.max_attempts or "no limit"),
             ("lease", f"{stored.lease:g} s"),
-            *_changed_options(stored),
-            *([("paused since", paused)] if paused else []),
+            *_changed_options(stored, found.pause),
+            *([("paused", paused(found.pause, now_ms))] if found.pause else []),
             *((state.replace("_", " "), count) for state, count in asdict(found.depth).items()),
             *in_flight,
             *([("next by its rate", paced)] if stored.rate is not None else []),
@@ -288,6 +287,7 @@ def _fields(
             "unreadable": found.unreadable,
             "options": stored.to_json(),
             "depth": asdict(found.depth),
+            "pause": json_schema.fields(found.pause, "since_ms", "by") if found.pause else None,
             "staged": staged,
             "next_seconds": coming,
             "waits": [asdict(each) for each in waits],
@@ -303,7 +303,14 @@ def _fields(
     )
 
 
-def _changed_options(stored: QueueOptions) -> Iterator[tuple[str, str]]:
+def paused(pause: fdbqueue.schema.catalogue.Pause, now_ms: int) -> str:
+    """For how long a queue is paused, and by whom, if that is known."""
+    by = f", by {pause.by}" if pause.by else ""
+    return f"for {terminal.age(now_ms - pause.since_ms)}{by}"
+
+
+def _changed_options(stored: QueueOptions, pause: object) -> Iterator[tuple[str, str]]:
     for name, value in stored.unusual().items():
-        if name not in ("levels", "max_attempts", "lease"):  # which are always shown
+        # The first are always shown, and of a pause what is known of it.
+        if name not in ("levels", "max_attempts", "lease", "paused" * bool(pause)):
             yield name if "." in name else name.replace("_", " "), queue_options.shown(value)

@@ -29,13 +29,16 @@ class Admin:
     def __init__(self, queue: Handle) -> None:
         self._queue = queue
 
-    def pause(self, tr: Transactor) -> None:
+    def pause(self, tr: Transactor, *, by: str = "") -> None:
         """Suspend receiving: the queue looks empty, and waiting consumers keep waiting.
+
+        by: who does it, for those who ask later. A queue that is paused already stays so since
+        then, and by whom.
 
         Messages can still be enqueued, and leases settled. Conflicts with every concurrent
         operation on the queue. Raises ``QueueNotFound``.
         """
-        self._queue._run(tr, lambda tr: _set_paused(self._queue, tr, True))
+        self._queue._run(tr, lambda tr: _set_paused(self._queue, tr, True, by))
 
     def resume(self, tr: Transactor) -> None:
         """End a pause, and wake waiting consumers. Conflicts and errors as ``pause``."""
@@ -186,10 +189,10 @@ def _evict_one(queue: Handle, tr: Transactor, consumer: Consumer) -> list[bytes]
     return [consumer.id]
 
 
-def _set_paused(queue: Handle, tr: fdb.Transaction, paused: bool) -> None:
+def _set_paused(queue: Handle, tr: fdb.Transaction, paused: bool, by: str = "") -> None:
     scope = queue._scope(tr)
     if scope.options.paused != paused:
-        catalogue.change(tr, scope, replace(scope.options, paused=paused))
+        catalogue.change(tr, scope, replace(scope.options, paused=paused), by)
     if not paused:
         # Consumers went to sleep since the queue looked empty: nothing else would wake them.
         housekeeping.look_again(tr, scope)

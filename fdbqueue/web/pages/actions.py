@@ -89,7 +89,7 @@ class Acting:
         text = form.get("count", "")
         expected = int(text[:15]) if text.isascii() and text.isdecimal() else 0
         most = expected if ACTIONS[name].takes and form.get("whole") else None
-        terms = replace(terms, until_ms=moment)
+        terms = replace(terms, until_ms=moment, by=user_of(request).name)
         if not self._runs.start(ActionRun(id, name, terms, user_of(request), expected, most)):
             return PlainTextResponse("Too many actions are under way.\n", 503, {"retry-after": "5"})
         # Reloading what this leads to shows the action again, and does not repeat it.

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...errors import QueueNotFound
-from ...queue.overview import Surveyed, paused, survey
+from ...queue.overview import Surveyed, survey
 from ...values.model import MessageState
 from .. import filters
 from ..filters import Filter
@@ -45,7 +45,6 @@ def queue(site: Site, request: Request) -> Response:
         queue=name,
         seen=seen,
         view=view,
-        paused=paused(site.db, name, root=site.root) if seen.options.paused else None,
         options=seen.options.unusual(),
         since_ms=handle.admin.ready_since_ms(site.db) if seen.unreadable is None else None,
         states=STATES,
