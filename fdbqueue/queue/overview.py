@@ -16,6 +16,7 @@ from ..errors import CorruptData
 from ..messages.delivery import age
 from ..schema import catalogue, counters, once
 from ..schema.catalogue import Pause
+from ..schema.consumers import Session, WaitingCalls
 from ..schema.keys import DEFAULT_ROOT, QueueKeys, RootKeys
 from ..store import world
 from ..store.binding import fdb
@@ -196,6 +197,27 @@ def workers(
         return {name: each.total() - each[NON_ACQUIRING] for name, each in found.items()}
 
     return composed(tr, root_keys.once, read, wrote=lambda _: False)
+
+
+def processes(
+    tr: Transactor, *, root: fdb.Subspace = DEFAULT_ROOT, timeout: Seconds | None = None
+) -> list[Session]:
+    """The processes that have workers or other consumers, or wait for room, by host and number;
+    also dead ones that nobody has removed. A snapshot read."""
+    keys = RootKeys(root, durations.limit("timeout", timeout))
+    found = composed(tr, keys.once, sessions.listed, keys, wrote=lambda _: False)
+    return sorted((each for _, each in found), key=lambda each: (each.host, each.process))
+
+
+def producing(
+    processes: Iterable[Session], queue: str, now_ms: int
+) -> Iterator[tuple[str, WaitingCalls]]:
+    """The living ones whose producers wait for room in a queue: host and number, and how many calls
+    wait, since when."""
+    for each in processes:
+        waits, lives = each.waits, now_ms - each.wall_ms <= 1000 * sessions.DEAD_SECONDS
+        if waits is not None and waits.queue == queue and lives:
+            yield f"{each.host}:{each.process}", waits
 
 
 def natural(name: str) -> list[tuple[bool, int, str, str]]:

@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from starlette.testclient import TestClient
 
 from fdbqueue import Bounds, NewMessage, Queue, Then, fdb
 from fdbqueue.cli import trail
 from fdbqueue.cli.monitor import doctor, incidents
 from fdbqueue.cli.monitor.findings import OK, PROBLEM, WARNING
+from fdbqueue.web import application
 from tests.acceptance.on_call import APP
 from tests.acceptance.running import Fdbq, Workers, run_anew, start
 from tests.patience import DEADLINE, eventually
@@ -260,6 +262,8 @@ def test_a_producer_waits_for_room(
     who = f"1 call of {socket.gethostname()}:{producer.pid}, for"
     assert (state, who in detail) == (WARNING, True)
     assert who in fdbq.ok("queue", "show", name).out
+    page = TestClient(application(db, hosts=["testserver"])).get("/queue", params={"queue": name})
+    assert f"{producer.pid}</bdi> waits for room, with 1 call, since" in page.text
     fdbq.ok("message", "purge", name, "--all", "--yes")
     producer.communicate(timeout=DEADLINE)
     assert producer.returncode == 0

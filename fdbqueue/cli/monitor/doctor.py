@@ -91,10 +91,11 @@ def examine(
     update: Callable[[int], object],
 ) -> list[Finding]:
     """All findings. asked: queues that must be there."""
+    from fdbqueue.queue import overview
     from fdbqueue.store.binding import DEFAULT
 
     findings = [Finding(OK, "set-up", "store", str(DEFAULT)), *_store(db, full)]
-    sessions = worker_list.processes(db)
+    sessions = overview.processes(db, root=context.subspace())
     now_ms, here = fdbqueue.Clock().now_ms(db), socket.gethostname()
     for each in sessions:
         if each.waits is None:

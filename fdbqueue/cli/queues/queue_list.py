@@ -176,6 +176,7 @@ def show(name: QueueName, *, output: Output) -> None:
 
     def look() -> listings.View:
         from fdbqueue.messages.delivery import queue_limits
+        from fdbqueue.queue import overview
         from fdbqueue.queue.internals import Internals
 
         found = of(db, queue)
@@ -190,7 +191,9 @@ def show(name: QueueName, *, output: Output) -> None:
         rows = sum(sink.rows for sink in staged.values())
         waits = backlogs(db, queue) if found.depth.waiting else []
         now_ms = fdbqueue.Clock().wall_ms()
-        waiting = worker_list.producing(worker_list.processes(db), name, now_ms)
+        waiting = worker_list.producing(
+            overview.processes(db, root=context.subspace()), name, now_ms
+        )
         return _fields(name, found, rows, coming, waits, waiting, now_ms)
 
     listings.show(look, output)

@@ -13,9 +13,6 @@ import fdbqueue
 from .. import context, json_schema, listings, terminal
 from ..parameters import ListOutput, PageOptions, complete_queue, grouped
 
-STALE_SECONDS = 15.0
-"""A process whose last heartbeat is older than this looks dead."""
-
 
 @grouped
 def list_(
@@ -81,38 +78,28 @@ def list_(
     listings.show(look, output)
 
 
-def processes(db: fdbqueue.fdb.Database) -> list[fdbqueue.schema.consumers.Session]:
-    """The processes that have workers or other consumers, or wait for room, by host and number."""
-    from fdbqueue.consumers import sessions
-    from fdbqueue.queue.queue_base import composed
-    from fdbqueue.schema.keys import RootKeys
-
-    root = RootKeys(context.subspace())
-    found = composed(db, root.once, sessions.listed, root, wrote=lambda _: False)
-    return sorted((each for _, each in found), key=lambda each: (each.host, each.process))
-
-
 def producing(
     processes: Sequence[fdbqueue.schema.consumers.Session],
     queue: str,
     now_ms: int,
     least_ms: int = 0,
 ) -> list[str]:
-    """The living processes whose producers have waited so long for room in a queue."""
+    """Whose producers have waited for longer for room in a queue."""
+    from fdbqueue.queue import overview
+
     return [
-        f"{terminal.count(each.waits.calls, 'call')} of {each.host}:{each.process}, "
-        f"for {terminal.age(now_ms - each.waits.since_ms)}"
-        for each in processes
-        if each.waits is not None
-        and each.waits.queue == queue
-        and now_ms - each.waits.since_ms > least_ms
-        and now_ms - each.wall_ms <= STALE_SECONDS * 1000
+        f"{terminal.count(waits.calls, 'call')} of {place}, "
+        f"for {terminal.age(now_ms - waits.since_ms)}"
+        for place, waits in overview.producing(processes, queue, now_ms)
+        if now_ms - waits.since_ms > least_ms
     ]
 
 
 def _processes(db: fdbqueue.fdb.Database, page: PageOptions) -> listings.View:
+    from fdbqueue.queue import overview
+
     now_ms = fdbqueue.Clock().now_ms(db)
-    every = [each for each in processes(db) if each.waits is None]
+    every = [each for each in overview.processes(db, root=context.subspace()) if each.waits is None]
     named = [(f"{each.host}:{each.process}", each) for each in every]
     found, more = listings.page(named, lambda each: each[0], "process", page)
     rows = [

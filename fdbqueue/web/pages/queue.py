@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ...errors import QueueNotFound
-from ...queue.overview import Surveyed, survey
+from ...queue.overview import Surveyed, processes, producing, survey
 from ...values.model import MessageState
 from .. import filters
 from ..filters import Filter
@@ -38,6 +39,7 @@ def queue(site: Site, request: Request) -> Response:
         selected: Callable[[MessageState], bool] = lambda each: matches(each.message)  # noqa: E731
         limit = number(query, "limit", PAGE, MAX_PAGE)
         found = filters.page(read, selected if wanted else None, limit, query.get("after") or None)
+    running = processes(site.db, root=site.root, timeout=TIMEOUT_SECONDS)
     view = site.watcher.look().views.get(name)
     return site.page(
         request,
@@ -45,6 +47,7 @@ def queue(site: Site, request: Request) -> Response:
         queue=name,
         seen=seen,
         view=view,
+        producing=[*producing(running, name, round(1000 * time.time()))],
         options=seen.options.unusual(),
         since_ms=handle.admin.ready_since_ms(site.db) if seen.unreadable is None else None,
         states=STATES,
