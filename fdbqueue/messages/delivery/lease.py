@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
+from itertools import islice
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -185,27 +186,29 @@ def by_token(tr: fdb.Transaction, keys: QueueKeys, token: bytes) -> list[Deliver
 def listed(
     tr: fdb.Transaction, scope: Scope, limit: int, begin: bytes, room: int | None = None
 ) -> tuple[list[LeasedMessage], bytes]:
-    """Leases in the order of their keys, as many as one transaction reads.
+    """Up to ``limit`` leases in the order of their keys, as many as one transaction reads.
 
     begin: the key to continue from; empty for the first. room: after so many bytes no more are
     read; those of a batch by default. Also returns the next key, empty at the end. Snapshot reads,
     no conflicts.
     """
     every, room = scope.keys.lease.rows, scan.BATCH_BYTES if room is None else room
-    found, size = list[fdb.KeyValue](), 0
-    mode = fdb.StreamingMode.want_all
-    for kv in tr.snapshot.get_range(
-        max(begin, every.start), every.stop, limit=limit, streaming_mode=mode
-    ):
-        found.append(kv)
-        size += len(kv.value)
-        if size > room:
-            break
-    more = len(found) == limit or size > room
     rows: list[One] = []
-    for kv in found:
+    size, following = 0, b""
+    mode = fdb.StreamingMode.want_all
+    found = tr.snapshot.get_range(
+        max(begin, every.start), every.stop, limit=limit, streaming_mode=mode
+    )
+    for n, kv in enumerate(found, 1):
         with suppress(CorruptData):  # verify reports it
-            rows += run.leases(scope.keys, [kv], begin)
+            rows += islice(run.leases(scope.keys, [kv], begin), limit - len(rows))
+        size += len(kv.value)
+        if len(rows) == limit:
+            following = rows[-1].key + b"\x00"
+            break
+        if size > room or n == limit:
+            following = kv.key + b"\x00"
+            break
     others = ends_of(tr.snapshot, scope.keys, (one.row.lease.claim for one in rows))
     version, now_ms = scope.version(tr), scope.now_ms(tr)
     leases = []
@@ -223,7 +226,7 @@ def listed(
         leases.append(
             LeasedMessage(delivery, lease.consumer, expired, lease.planned, lease.since_ms)
         )
-    return leases, found[-1].key + b"\x00" if more else b""
+    return leases, following
 
 
 def ends_of(

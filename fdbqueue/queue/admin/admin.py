@@ -108,9 +108,8 @@ class Admin:
         while True:
             some, begin = self._queue._read(tr, read)
             found += some
-            # Several leases may share the last row.
-            if not begin or len(found) >= limit or isinstance(tr, fdb.Transaction):
-                return found[:limit]
+            if not begin or len(found) == limit or isinstance(tr, fdb.Transaction):
+                return found
 
     def consumers(self, tr: Transactor) -> list[Consumer]:
         """Registered consumers, such as workers, and those that wait in the line, by descending
