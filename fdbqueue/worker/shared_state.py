@@ -107,6 +107,7 @@ class SharedState:
         self.loops: list[Loop] = []
         """What the threads do, for probes."""
         self._turn = QueueTurn()
+        self._began = False
         self._waits_since: float | None = None
         """Since when a message waits to be handled beside no other; by ``world.monotonic``."""
         self._hasty = False
@@ -163,14 +164,15 @@ class SharedState:
         if buffer.stale(world.monotonic()) and self.worker.connection.usable:
             buffer.looking = True
             return UrgentCheck(buffer, buffer.prefetched[0].message.level)
-        self._turn = turn
+        self._turn, first, self._began = turn, not self._began, True
         job = Assignment(buffer, buffer.begin(), world.monotonic())
         self.jobs.add(job)
         if log.isEnabledFor(logging.INFO):
             for each in job.deliveries:
                 logs.begun(buffer.queue, buffer.policy.handler, each)
-        if self.worker.tells is not None and job.deliveries[0].message.redelivered:
-            self.worker.tells(self.doing())  # It may have killed another process before.
+        # It may kill this process before the next sign of life, or has killed another one before.
+        if self.worker.tells is not None and (first or job.deliveries[0].message.redelivered):
+            self.worker.tells(self.doing())
         return job
 
     def finish(self, job: Assignment, successors: Successors) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import socket
 import sys
@@ -126,7 +127,7 @@ def test_a_message_kills_processes(db: fdb.Database, fdbq: Fdbq, name: str) -> N
     state, detail, advice = told(db, name, "deaths")
     assert state == PROBLEM
     assert detail == f"a process died as it handled {message_id}, which is retrying"
-    assert advice.endswith(f"fdbq message purge {name} {message_id}")
+    assert advice.endswith(f"fdbq message cancel {name} {message_id}")
 
 
 @pytest.mark.parametrize("how", ["key", "paused key", "limit", "rate"])
@@ -197,8 +198,17 @@ def test_a_process_is_stopped_or_lost(
     line = told(db, name, "process")
     assert line[0] == PROBLEM
     assert f"it is {state}, and" in line[1]
-    assert f"it handled {name} {message_id}" in line[1]
+    assert f"it holds {name} {message_id}" in line[1]
     assert ("kill -CONT" in line[2]) is (state == "stopped")
+
+
+def test_a_process_is_lost_before_it_has_told_what_it_handles(
+    db: fdb.Database, name: str, workers: Workers
+) -> None:
+    workers.told.touch()
+    message_id = Queue.open(db, name).enqueue(db, b"kills")
+    workers.start("worker", stderr=True).wait(DEADLINE)
+    assert f"it holds {name} {message_id}" in told(db, name, "process")[1]
 
 
 @pytest.mark.parametrize("why", ["no worker looks", "the queue is paused"])
@@ -217,14 +227,16 @@ def test_a_schedule_is_late(
 
 def test_a_group_waits_for_a_dead_member(db: fdb.Database, fdbq: Fdbq, name: str) -> None:
     queue = Queue.open(db, name)
-    queue.enqueue_many(db, [b"a"], group=Then(NewMessage(b"all done"), on="done", name="load-17"))
+    queue.enqueue_many(db, [b"a"], group=Then(NewMessage(b"all done"), on="done", name="load 17"))
     delivery = take(db, queue)
     queue.reject(db, delivery, "no stock")
     state, detail, advice = told(db, name, "groups")
     assert state == PROBLEM
-    assert detail == "group load-17 waits for 1 member that died or ended otherwise"
-    # What it advises redrives it
-    fdbq.ok(*advice.split(";")[0].split()[1:], "--yes")
+    assert detail == "group load 17 waits for 1 member that died or ended otherwise"
+    # What it advises redrives it, or forgets it
+    redrive, forget = (shlex.split(each)[1:] for each in advice.split("; or "))
+    fdbq.ok(*forget, "--dry-run")
+    fdbq.ok(*redrive, "--yes")
     assert found(db, name, "groups") is None
 
 

@@ -105,7 +105,7 @@ def test_the_table_of_the_doctor_says_what_is_a_problem_and_what_a_warning() -> 
     found = {
         "queues": [
             diagnosis.unreadable("orders", "another format"),
-            *incidents.silent(session, HOUR, "gone"),
+            *incidents.silent(session, HOUR, "gone", ()),
             *(one for each in QUEUES for one in incidents.of(_seen(**each))),
         ],
         "store": STORES,

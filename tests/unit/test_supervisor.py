@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from fdbqueue.schema.consumers import Running, Work
 from fdbqueue.worker.health import Systemd
 from fdbqueue.worker.processes.membership import Membership
 from fdbqueue.worker.processes.supervisor import Supervisor
@@ -31,6 +32,15 @@ def is_killed_at_first(log: Path, place: Membership) -> None:
     if not log.exists():
         log.write_text("x\n")
         os.kill(os.getpid(), signal.SIGKILL)
+    waits(log, place)
+
+
+def ends_as_it_handles(log: Path, place: Membership) -> None:
+    if not log.exists():
+        log.write_text("x\n")
+        one = Running("an-id", None, 1, 0)
+        place.tell([Work("orders", "w", "ship", 1, 1, 0, 0, None, (one,))])
+        sys.exit(7)
     waits(log, place)
 
 
@@ -72,6 +82,15 @@ def test_a_process_that_is_killed_is_replaced(tmp_path: Path) -> None:
     assert Supervisor(partial(is_killed_at_first, log), 1, None, told.append).run() == 0
     helper.join()
     assert re.fullmatch(r"worker process \d+ was killed by SIGKILL; another starts in 1 s", told[0])
+
+
+def test_a_process_that_ends_at_its_first_message_is_replaced(tmp_path: Path) -> None:
+    told: list[str] = []
+    log = tmp_path / "log"
+    helper = beside(lambda: eventually(lambda: lines(log) == 2))
+    assert Supervisor(partial(ends_as_it_handles, log), 1, None, told.append).run() == 0
+    helper.join()
+    assert re.search(r"ended with 7 as it handled orders an-id \(attempt 1\); another", told[0])
 
 
 def test_a_change_of_a_source_file_starts_anew(tmp_path: Path) -> None:

@@ -97,15 +97,19 @@ def examine(
     findings = [Finding(OK, "set-up", "store", str(DEFAULT)), *_store(db, full)]
     sessions = overview.processes(db, root=context.subspace())
     now_ms, here = fdbqueue.Clock().now_ms(db), socket.gethostname()
-    for each in sessions:
-        if each.waits is None:
-            state = _state(each.process) if each.host == here else ""
-            findings += incidents.silent(each, now_ms - each.wall_ms, state)
-    checked = 0
+    looked: list[Seen | Finding] = []
     for seen in _look(db, names, sessions, full, repair):
+        looked.append(seen)
+        update(len(looked))
+    held = [each for seen in looked if isinstance(seen, Seen) for each in seen.holding]
+    for one in sessions:
+        if one.waits is None:
+            state = _state(one.process) if one.host == here else ""
+            has = [what for place, what in held if place == (one.host, one.process)]
+            findings += incidents.silent(one, now_ms - one.wall_ms, state, has)
+    for seen in looked:
         findings += [seen] if isinstance(seen, Finding) else incidents.of(seen)
-        checked += 1
-        update(checked)
+    checked = len(looked)
     if asked and checked < len(set(asked)):
         known = fdbqueue.survey(db, asked, root=context.subspace())
         raise QueueNotFound(name=next(name for name in asked if name not in known))
@@ -210,6 +214,9 @@ def _seen(
     retrying = queue.messages(db, "retrying", SAMPLE) if depth.retrying else []
     present = queue.admin.consumers(db)
     living = [each for each in present if now_ms - each.seen_at_ms <= incidents.SILENT_MS]
+    places: dict[str, set[tuple[str, int]]] = {}
+    for each in present:
+        places.setdefault(each.name, set()).add((each.host, each.process))
     names = [each.name for each in queue.subscriptions.list(db)]
     unread = {*names} - {each.subscription for each in living}
     errors = Counter(each.message.last_error for each in retrying if each.message.last_error)
@@ -230,6 +237,13 @@ def _seen(
         ],
         errors=errors.most_common(1),
         deadly=_deadly(db, queue, depth, retrying, held),
+        # Of a name that several processes have, nobody knows which of them holds it.
+        holding=[
+            (place, f"{queue.name} {each.delivery.id}")
+            for each in held
+            if len(places.get(each.consumer, ())) == 1
+            for place in places[each.consumer]
+        ],
         overdue_ms=[now_ms - each.delivery.expires_at_ms for each in held if each.expired],
         held=queue_list.backlogs(db, queue) if depth.waiting else [],
         late=[

@@ -52,16 +52,16 @@ Lines = Iterator[tuple[str, str, str, str]]
 class Seen(Struct, frozen=True):
     """What the doctor found out about a queue; times are in milliseconds.
 
-    now_ms: the wall clock. pause: since when it is paused, and by whom.
-    waiting_ms: for how long the first message could have been taken. consumers: how many that live
-    take messages. works: what living workers do in it, each with its process. errors: of messages
-    that have failed, how often each of the newest errors comes. deadly: messages at which processes
-    died: the id, how many, and the state. overdue_ms: time since each expired lease ended. held:
-    what waits for keys and limits. late: schedules, and how late each is. groups: those that wait
-    in vain. producing: who has waited for long for room in it. unread: subscriptions without a
-    reader, and how many messages they have not seen. target_exists: whether the queue for its dead
-    letters does. staged: each sink with its undecided rows, and the time since the last was added.
-    verified: None if the queue was not verified.
+    now_ms: the wall clock. pause: since when it is paused, and by whom. waiting_ms: for how long
+    the first message could have been taken. consumers: how many that live take messages. works:
+    what living workers do in it, each with its process. errors: of messages that have failed, how
+    often each of the newest errors comes. deadly: messages at which processes died: the id, how
+    many, and the state. holding: which process holds which messages. overdue_ms: time since each
+    expired lease ended. held: what waits for keys and limits. late: schedules, and how late each
+    is. groups: those that wait in vain. producing: who has waited for long for room in it. unread:
+    subscriptions without a reader, and how many messages they have not seen. target_exists: whether
+    the queue for its dead letters does. staged: each sink with its undecided rows, and the time
+    since the last was added. verified: None if the queue was not verified.
     """
 
     name: str
@@ -74,6 +74,7 @@ class Seen(Struct, frozen=True):
     works: Sequence[tuple[str, Work]] = ()
     errors: Sequence[tuple[str, int]] = ()
     deadly: Sequence[tuple[str, int, str]] = ()
+    holding: Sequence[tuple[tuple[str, int], str]] = ()
     overdue_ms: Sequence[int] = ()
     held: Sequence[queue_list.WaitingMessages] = ()
     late: Sequence[tuple[str, int]] = ()
@@ -106,17 +107,20 @@ def of(seen: Seen) -> Iterator[Finding]:
             yield Finding(state, about, seen.name, detail, "" if state == OK else advice)
 
 
-def silent(session: Session, silent_ms: int, state: str) -> Iterator[Finding]:
+def silent(
+    session: Session, silent_ms: int, state: str, holding: Sequence[str]
+) -> Iterator[Finding]:
     """A process that has given no sign of life for so long. state: what the system says of it here:
-    "stopped", "gone", or nothing."""
+    "stopped", "gone", or nothing. holding: the messages that it has leased."""
     # One missed sign of life is enough where the system, too, says that the process is stopped.
     if silent_ms <= (MISSED_MS if state else SILENT_MS):
         return
-    held = [f"{work.queue} {one.id}" for work in session.work for one in work.running]
+    told = [f"{work.queue} {one.id}" for work in session.work for one in work.running]
+    held = [*dict.fromkeys([*told, *holding])]
     is_so = f"it is {state}, and" if state else "it"
     detail = f"{is_so} has given no sign of life for {terminal.age(silent_ms)}"
     if held:
-        detail += f"; it handled {', '.join(held[:3])}{' and others' * (len(held) > 3)}"
+        detail += f"; it holds {', '.join(held[:3])}{' and others' * (len(held) > 3)}"
     advice = "its messages come back by themselves; start a worker in its place"
     if state == "stopped":
         number = session.process
@@ -187,7 +191,9 @@ def _deadly(seen: Seen) -> Lines:
     for message_id, deaths, state in seen.deadly[:3]:
         who = "a process died as it" if deaths == 1 else f"{deaths:,} processes died as they"
         which = f"{seen.quoted} {message_id}"
-        advice = f"fdbq message show {which}; fdbq message purge {which}"
+        # Cancelled, it never comes again, also while somebody handles it.
+        end = "purge" if state == "dead" else "cancel"
+        advice = f"fdbq message show {which}; fdbq message {end} {which}"
         yield PROBLEM, "deaths", f"{who} handled {message_id}, which is {state}", advice
 
 
@@ -207,7 +213,7 @@ def _held(seen: Seen) -> Lines:
                 f"{seen.depth.ready:,} ready messages wait for the rate of the queue; the last "
             )
             detail += f"can be taken in {terminal.age(last_ms)}"
-            yield WARNING, "waiting", detail, f"fdbq queue set {seen.quoted} rate=…"
+            yield WARNING, "waiting", detail, f"remove it: fdbq queue set {seen.quoted} rate=none"
 
 
 def _late(seen: Seen) -> Lines:
@@ -236,7 +242,7 @@ def _groups(seen: Seen) -> Lines:
             dead = terminal.count(each.dead + each.failed, "member")
             detail = f"group {each.name} waits for {dead} that died or ended otherwise"
             advice = f"fdbq message retry {seen.quoted} --all; "
-            advice += f"or fdbq group forget {seen.quoted} {each.name}"
+            advice += f"or fdbq group forget {seen.quoted} {shlex.quote(each.name)}"
         yield PROBLEM, "groups", detail, advice
 
 

@@ -148,15 +148,16 @@ class Supervisor:
             elif code is not None:
                 ended, slot.process = _ended(slot, code), None
                 quick = now - slot.started < QUICK_SECONDS
+                began = slot.place.heard_at.value or slot.place.doing.value
                 if code == 0:
                     slot.over = True
                 elif self.reload is not None:
                     # With ``reload`` somebody is editing: the next change starts it.
                     slot.start_at = float("inf")
                     self.tell(f"{ended}; waiting for a change")
-                # It fails at its first start, by itself: an error in the set-up, which no restart
-                # mends.
-                elif quick and code > 0 and not slot.failures:
+                # It fails at its first start, by itself, before it is ready or has a message: an
+                # error in the set-up, which no restart mends.
+                elif quick and code > 0 and not slot.failures and not began:
                     return int(code)
                 else:
                     slot.failures = slot.failures + 1 if quick else 1
