@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
+import fdbqueue
+
 from ..values.text import visible
 from . import terminal
 from .parameters import ListOutput, Output, PageOptions
@@ -19,6 +21,8 @@ P = TypeVar("P")
 
 PAGE = 1_000
 """So many any list of the package gives at once."""
+LISTED = 100
+"""So many elements a list that may be long shows unless told otherwise."""
 
 
 class View(Struct, frozen=True):
@@ -78,22 +82,38 @@ def first(found: Iterable[T], limit: int | None) -> tuple[list[T], bool]:
     return some[:limit], len(some) > limit
 
 
-def paged(
+def listing(
     read: Callable[[int, P | None], Sequence[T]],
-    most: int,
-    after: P | None,
     place: Callable[[T], P],
-) -> list[T]:
-    """The first ``most`` elements behind a place, read ``PAGE`` at a time."""
-    found: list[T] = []
-    while len(found) < most:
-        asked = min(most - len(found), PAGE)
-        some = read(asked, after)
+    row: Callable[[T, int], Sequence[object]],
+    json: Callable[[T], dict[str, Any]],
+    headers: Sequence[str],
+    noun: str,
+    nothing: str,
+    wanted: PageOptions,
+    after: P | None = None,
+    name: Callable[[T], str] | None = None,
+) -> View:
+    """A page of a list that may be long, by default of ``LISTED`` elements.
+
+    read: up to so many behind a place. row: that of an element in the table, at a time by the wall
+    clock in milliseconds. name: what --after takes, where that is not the place.
+    """
+    most, found = wanted.limit or LISTED, list[T]()
+    while len(found) <= most:
+        asked = min(most + 1 - len(found), PAGE)
+        some = read(asked, place(found[-1]) if found else after)
         found += some
         if len(some) < asked:
             break
-        after = place(some[-1])
-    return found
+    shown, now_ms = found[:most], fdbqueue.Clock().wall_ms()
+    return table(
+        headers,
+        [row(each, now_ms) for each in shown],
+        [json(each) for each in shown],
+        nothing,
+        more(noun, most, str((name or place)(shown[-1]))) if len(found) > most else None,
+    )
 
 
 def page(

@@ -12,6 +12,7 @@ from typing import Annotated, Any, get_type_hints
 from typer import Argument, Option
 
 import fdbqueue
+from fdbqueue.values.options import DEFAULT_PRIORITY
 
 from . import context, durations, terminal
 
@@ -229,3 +230,44 @@ class ChangeOptions:
     def print_result(self, value: object, text: str) -> None:
         """Print what the command did, or would do."""
         terminal.print_result(self.as_json, value, text)
+
+
+@dataclass
+class MessageOptions:
+    """What a message has beside its payload."""
+
+    priority: Annotated[
+        int, Option(metavar="N", help="The priority, 0 to 9; 9 is the most urgent.")
+    ] = DEFAULT_PRIORITY
+    header: Annotated[
+        list[str] | None, Option(metavar="NAME=VALUE", help="A header. Repeatable.")
+    ] = None
+    ttl: Annotated[
+        float | None, durations.option("Time to live: a message expires after this.")
+    ] = None
+    max_attempts: Annotated[
+        int | None,
+        Option(metavar="N", help="Dead letter after N failed attempts, not as the queue says."),
+    ] = None
+    key: Annotated[
+        str | None,
+        Option(metavar="KEY", help="A key: by default, its messages are delivered one at a time."),
+    ] = None
+    limit: Annotated[
+        list[str] | None,
+        Option(
+            metavar="NAME=VALUE",
+            help="A limit that it shares with messages of other queues. Repeatable.",
+        ),
+    ] = None
+
+    def terms(self) -> dict[str, Any]:
+        """As arguments of an enqueue; raises ``CommandError``."""
+        return {
+            "priority": self.priority,
+            "headers": dict(pair("--header", each) for each in self.header or []),
+            "ttl": self.ttl,
+            "max_attempts": self.max_attempts,
+            "key": self.key,
+            "limits": pairs("--limit", self.limit or []) or None,
+        }

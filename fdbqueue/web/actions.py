@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from ..consumers.registry import Consumer
 from ..errors import InvalidArgument, NotFound
 from ..queue.keys.shared_limits import SharedLimit
-from ..values.model import Message
+from ..values.model import Message, Progress
 from ..values.options import check_name
-from ..values.selector import Selector
-from . import filters
 from .filters import Filter, Query
 from .site import Site
 
 LATER = ("retrying", "scheduled")
 STATES = ("ready", "waiting", *LATER)
+DEAD = ("dead",)
+COUNT_SECONDS = 5.0
+"""How long messages are counted before an action."""
 OF_A_STATE = ("move", "purge", "retry")
 """The actions that take messages of a state."""
 OF_THE_ROOT = ("pause-limit", "resume-limit")
@@ -94,132 +95,87 @@ class Action(Struct, frozen=True):
         return self.unit.removesuffix("s") if count == 1 else self.unit
 
 
-def _dead(site: Site, terms: ActionTerms) -> Counted:
-    queue = site.queue(terms.queue)
-    if terms.message:
-        return int(queue.dead.show(site.db, terms.message) is not None), True
-    if not terms.filter:
-        return queue.depth(site.db).dead, True
-    matches = terms.filter.predicate()
-    return filters.count(
-        lambda limit, after: queue.dead.list(site.db, limit, after),
-        lambda each: matches(replace(each.message, death=each.death)),
-    )
+def _of_messages(
+    verb: str, question: str, done: str, unit: str, states: Sequence[str] = (), lost: bool = False
+) -> Action:
+    """What a verb of a queue does to those in some states; by default in the state of the terms."""
+
+    def which(terms: ActionTerms) -> Sequence[str]:
+        if (terms.filter.reason or terms.filter.error) and states != DEAD:
+            raise InvalidArgument(
+                argument="filter",
+                value=terms.filter.reason or terms.filter.error,
+                problem="only dead letters have one: give a selector",
+            )
+        if verb == "retry" and not states and terms.state not in LATER:
+            problem = f"must be one of {', '.join(LATER)}"
+            raise InvalidArgument(argument="state", value=terms.state, problem=problem)
+        return states or (terms.state,)
+
+    def count(site: Site, terms: ActionTerms) -> Counted:
+        queue, those = site.queue(terms.queue), which(terms)
+        if verb == "move":
+            _target(site, terms)
+        if terms.message:
+            found = queue.get(site.db, terms.message)
+            return int(found is not None and found.state.value in those), True
+        if not terms.filter:
+            depth = queue.depth(site.db)
+            return sum(int(getattr(depth, each)) for each in those), True
+        until, whole = time.monotonic() + COUNT_SECONDS, True
+
+        def goes_on(_: Progress) -> bool:
+            nonlocal whole
+            whole = time.monotonic() < until
+            return whole
+
+        match = terms.filter.predicate()
+        return queue.count(site.db, match=match, states=those, progress=goes_on).taken, whole
+
+    def run(site: Site, terms: ActionTerms, told: Told) -> int:
+        those: dict[str, Any] = {"states": which(terms)}
+        if terms.message:
+            those["ids"] = terms.message
+        else:
+            those["match"] = _wanted(terms)
+            those["progress"] = lambda progress: told(progress.taken)
+        if verb == "move":
+            those["target"] = _target(site, terms)
+        taken: Progress = getattr(site.queue(terms.queue), verb)(site.db, **those)
+        return taken.taken
+
+    return Action(question, done, unit, count, run, lost, takes=verb != "cancel")
 
 
-def _waiting(site: Site, terms: ActionTerms) -> Counted:
-    queue = site.queue(terms.queue)
-    if _selector(terms) is None:
-        return int(getattr(queue.depth(site.db), terms.state)), True
-    matches = terms.filter.predicate()
-    return filters.count(
-        lambda limit, after: queue.messages(site.db, terms.state, limit, after),
-        lambda each: matches(each.message),
-    )
+def _of_one(
+    question: str,
+    done: str,
+    unit: str,
+    count: Callable[[Site, ActionTerms], int],
+    run: Callable[[Site, ActionTerms], object],
+    lost: bool = False,
+) -> Action:
+    """What is done to one thing, or to all messages that it concerns; ``run`` returns how many, or
+    nothing where it is as many as were counted before."""
+
+    def counted(site: Site, terms: ActionTerms) -> Counted:
+        return count(site, terms), True
+
+    def ran(site: Site, terms: ActionTerms, _: Told) -> int:
+        before = count(site, terms)
+        done = run(site, terms)
+        return done if type(done) is int else before
+
+    return Action(question, done, unit, counted, ran, lost)
 
 
-def _later(site: Site, terms: ActionTerms) -> Counted:
-    if terms.state not in LATER:
-        problem = f"must be one of {', '.join(LATER)}"
-        raise InvalidArgument(argument="state", value=terms.state, problem=problem)
-    return _message(site, terms) if terms.message else _waiting(site, terms)
-
-
-def _moved(site: Site, terms: ActionTerms) -> Counted:
-    _target(site, terms)
-    return _waiting(site, terms)
-
-
-def _moved_dead(site: Site, terms: ActionTerms) -> Counted:
-    _target(site, terms)
-    return _dead(site, terms)
-
-
-def _message(site: Site, terms: ActionTerms) -> Counted:
-    found = site.queue(terms.queue).get(site.db, terms.message)
-    return int(found is not None and found.state.value in STATES), True
-
-
-def _running(site: Site, terms: ActionTerms) -> Counted:
+def _running(site: Site, terms: ActionTerms) -> int:
     """A message that is leased, and not by a plan, unless it was cancelled already."""
     found = site.queue(terms.queue).get(site.db, terms.message)
-    leased = found is not None and found.lease_expires_at_ms is not None
-    return int(leased and found is not None and not found.cancelled), True
+    return int(found is not None and found.lease_expires_at_ms is not None and not found.cancelled)
 
 
-def _consumer(site: Site, terms: ActionTerms) -> Counted:
-    return len(_consumers(site, terms)), True
-
-
-def _whole(site: Site, terms: ActionTerms) -> Counted:
-    return site.queue(terms.queue).depth(site.db).unsettled, True
-
-
-def _schedule(site: Site, terms: ActionTerms) -> Counted:
-    if site.queue(terms.queue).schedules.get(site.db, terms.schedule) is None:
-        raise NotFound(kind="schedule", queue=terms.queue, name=terms.schedule)
-    return 1, True
-
-
-def _group(site: Site, terms: ActionTerms) -> Counted:
-    if site.queue(terms.queue).groups.get(site.db, terms.group) is None:
-        raise NotFound(kind="group", queue=terms.queue, name=terms.group)
-    return 1, True
-
-
-def _limited(site: Site, terms: ActionTerms) -> Counted:
-    """How many messages wait for a limit."""
-    return _limit(site, terms).state(site.db).waiting, True
-
-
-def _redrive(site: Site, terms: ActionTerms, told: Told) -> int:
-    return site.queue(terms.queue).retry(site.db, **_which(terms, "dead", told)).taken
-
-
-def _purge_dead(site: Site, terms: ActionTerms, told: Told) -> int:
-    return site.queue(terms.queue).purge(site.db, **_which(terms, "dead", told)).taken
-
-
-def _move_dead(site: Site, terms: ActionTerms, told: Told) -> int:
-    return _move_all(site, terms, "dead", told)
-
-
-def _move(site: Site, terms: ActionTerms, told: Told) -> int:
-    _selector(terms)
-    return _move_all(site, terms, terms.state, told)
-
-
-def _move_all(site: Site, terms: ActionTerms, state: str, told: Told) -> int:
-    queue, target = site.queue(terms.queue), _target(site, terms)
-    return queue.move(site.db, target, **_which(terms, state, told)).taken
-
-
-def _purge(site: Site, terms: ActionTerms, told: Told) -> int:
-    _selector(terms)
-    return site.queue(terms.queue).purge(site.db, **_which(terms, terms.state, told)).taken
-
-
-def _retry(site: Site, terms: ActionTerms, told: Told) -> int:
-    _selector(terms)
-    return site.queue(terms.queue).retry(site.db, **_which(terms, terms.state, told)).taken
-
-
-def _which(terms: ActionTerms, state: str, told: Told) -> dict[str, Any]:
-    """The messages of an action, as the verbs of a queue take them."""
-    if terms.message:
-        return {"ids": terms.message, "states": state}
-    return {
-        "match": _wanted(terms),
-        "states": state,
-        "progress": lambda progress: told(progress.taken),
-    }
-
-
-def _cancel(site: Site, terms: ActionTerms, _: Told) -> int:
-    return site.queue(terms.queue).cancel(site.db, terms.message, states=STATES).taken
-
-
-def _cancel_running(site: Site, terms: ActionTerms, _: Told) -> int:
+def _cancel_running(site: Site, terms: ActionTerms) -> int:
     queue = site.queue(terms.queue)
     taken = queue.cancel(site.db, terms.message).taken
     found = queue.get(site.db, terms.message)
@@ -227,48 +183,45 @@ def _cancel_running(site: Site, terms: ActionTerms, _: Told) -> int:
     return int(taken > 0 or (found is not None and found.cancelled))
 
 
-def _evict(site: Site, terms: ActionTerms, _: Told) -> int:
+def _evict(site: Site, terms: ActionTerms) -> int:
     queue = site.queue(terms.queue)
     return sum(len(queue.admin.evict(site.db, each)) for each in _consumers(site, terms))
 
 
-def _pause(site: Site, terms: ActionTerms, _: Told) -> int:
-    ready, _all = _whole(site, terms)
-    site.queue(terms.queue).admin.pause(site.db, by=terms.by)
-    return ready
+def _unsettled(site: Site, terms: ActionTerms) -> int:
+    return site.queue(terms.queue).depth(site.db).unsettled
 
 
-def _resume(site: Site, terms: ActionTerms, _: Told) -> int:
-    ready, _all = _whole(site, terms)
-    site.queue(terms.queue).admin.resume(site.db)
-    return ready
-
-
-def _pause_schedule(site: Site, terms: ActionTerms, _: Told) -> int:
-    site.queue(terms.queue).schedules.pause(site.db, terms.schedule)
+def _schedule(site: Site, terms: ActionTerms) -> int:
+    if site.queue(terms.queue).schedules.get(site.db, terms.schedule) is None:
+        raise NotFound(kind="schedule", queue=terms.queue, name=terms.schedule)
     return 1
 
 
-def _resume_schedule(site: Site, terms: ActionTerms, _: Told) -> int:
-    site.queue(terms.queue).schedules.resume(site.db, terms.schedule)
+def _of_schedule(question: str, done: str, verb: str) -> Action:
+    def run(site: Site, terms: ActionTerms) -> None:
+        getattr(site.queue(terms.queue).schedules, verb)(site.db, terms.schedule)
+
+    return _of_one(question, done, "schedules", _schedule, run)
+
+
+def _group(site: Site, terms: ActionTerms) -> int:
+    if site.queue(terms.queue).groups.get(site.db, terms.group) is None:
+        raise NotFound(kind="group", queue=terms.queue, name=terms.group)
     return 1
 
 
-def _run_schedule(site: Site, terms: ActionTerms, _: Told) -> int:
-    site.queue(terms.queue).schedules.run(site.db, terms.schedule)
-    return 1
-
-
-def _forget_group(site: Site, terms: ActionTerms, _: Told) -> int:
+def _forget_group(site: Site, terms: ActionTerms) -> int:
     return int(site.queue(terms.queue).groups.forget(site.db, terms.group))
 
 
-def _pause_limit(site: Site, terms: ActionTerms, _: Told) -> int:
-    return _limit(site, terms).pause(site.db).waiting
+def _limited(site: Site, terms: ActionTerms) -> int:
+    """How many messages wait for a limit."""
+    return _limit(site, terms).state(site.db).waiting
 
 
-def _resume_limit(site: Site, terms: ActionTerms, _: Told) -> int:
-    before, _all = _limited(site, terms)
+def _resume_limit(site: Site, terms: ActionTerms) -> int:
+    before = _limited(site, terms)
     # Others may have come to wait meanwhile.
     return before - min(before, _limit(site, terms).resume(site.db).waiting)
 
@@ -283,16 +236,6 @@ def _wanted(terms: ActionTerms) -> Callable[[Message], bool]:
         return (until_ms is None or came_ms <= until_ms) and matches(message)
 
     return wanted
-
-
-def _selector(terms: ActionTerms) -> Selector | None:
-    if terms.filter.reason or terms.filter.error:
-        raise InvalidArgument(
-            argument="filter",
-            value=terms.filter.reason or terms.filter.error,
-            problem="only dead letters have one: give a selector",
-        )
-    return Selector(terms.filter.selector) if terms.filter.selector else None
 
 
 def _target(site: Site, terms: ActionTerms) -> str:
@@ -312,18 +255,14 @@ def _consumers(site: Site, terms: ActionTerms) -> list[Consumer]:
 
 
 ACTIONS = {
-    "redrive": Action(
-        "Deliver {} again?", "ready again", "dead letters", _dead, _redrive, takes=True
-    ),
-    "purge-dead": Action(
-        "Remove {}?", "removed", "dead letters", _dead, _purge_dead, lost=True, takes=True
-    ),
-    "move-dead": Action("Move {}?", "moved", "dead letters", _moved_dead, _move_dead, takes=True),
-    "move": Action("Move {}?", "moved", "messages", _moved, _move, takes=True),
-    "purge": Action("Remove {}?", "removed", "messages", _waiting, _purge, lost=True, takes=True),
-    "retry": Action("Deliver {} now?", "due now", "messages", _later, _retry, takes=True),
-    "cancel": Action("Remove {}?", "removed", "messages", _message, _cancel, lost=True),
-    "cancel-running": Action(
+    "redrive": _of_messages("retry", "Deliver {} again?", "ready again", "dead letters", DEAD),
+    "purge-dead": _of_messages("purge", "Remove {}?", "removed", "dead letters", DEAD, lost=True),
+    "move-dead": _of_messages("move", "Move {}?", "moved", "dead letters", DEAD),
+    "move": _of_messages("move", "Move {}?", "moved", "messages"),
+    "purge": _of_messages("purge", "Remove {}?", "removed", "messages", lost=True),
+    "retry": _of_messages("retry", "Deliver {} now?", "due now", "messages"),
+    "cancel": _of_messages("cancel", "Remove {}?", "removed", "messages", STATES, lost=True),
+    "cancel-running": _of_one(
         "Cancel {}, so that nothing is delivered again?",
         "cancelled",
         "running messages",
@@ -331,13 +270,31 @@ ACTIONS = {
         _cancel_running,
         lost=True,
     ),
-    "evict": Action("Remove {}, and end what it holds?", "removed", "consumers", _consumer, _evict),
-    "pause": Action("Pause delivery of {}?", "waiting", "messages", _whole, _pause),
-    "resume": Action("Resume delivery of {}?", "in delivery", "messages", _whole, _resume),
-    "pause-schedule": Action("Pause {}?", "paused", "schedules", _schedule, _pause_schedule),
-    "resume-schedule": Action("Resume {}?", "resumed", "schedules", _schedule, _resume_schedule),
-    "run-schedule": Action("Run {} now?", "run", "schedules", _schedule, _run_schedule),
-    "forget-group": Action(
+    "evict": _of_one(
+        "Remove {}, and end what it holds?",
+        "removed",
+        "consumers",
+        lambda site, terms: len(_consumers(site, terms)),
+        _evict,
+    ),
+    "pause": _of_one(
+        "Pause delivery of {}?",
+        "waiting",
+        "messages",
+        _unsettled,
+        lambda site, terms: site.queue(terms.queue).admin.pause(site.db, by=terms.by),
+    ),
+    "resume": _of_one(
+        "Resume delivery of {}?",
+        "in delivery",
+        "messages",
+        _unsettled,
+        lambda site, terms: site.queue(terms.queue).admin.resume(site.db),
+    ),
+    "pause-schedule": _of_schedule("Pause {}?", "paused", "pause"),
+    "resume-schedule": _of_schedule("Resume {}?", "resumed", "resume"),
+    "run-schedule": _of_schedule("Run {} now?", "run", "run"),
+    "forget-group": _of_one(
         "Forget {}, so that no message follows?",
         "forgotten",
         "groups",
@@ -345,10 +302,14 @@ ACTIONS = {
         _forget_group,
         lost=True,
     ),
-    "pause-limit": Action(
-        "Pause the limit, for which {} wait?", "waiting", "messages", _limited, _pause_limit
+    "pause-limit": _of_one(
+        "Pause the limit, for which {} wait?",
+        "waiting",
+        "messages",
+        _limited,
+        lambda site, terms: _limit(site, terms).pause(site.db).waiting,
     ),
-    "resume-limit": Action(
+    "resume-limit": _of_one(
         "Resume the limit, for which {} wait?", "let out", "messages", _limited, _resume_limit
     ),
 }

@@ -18,8 +18,6 @@ STEP = 200
 """How many messages a filter checks in one transaction."""
 MAX_CHECKED, MAX_SECONDS = 2_000, 2.0
 """How many messages a filter checks for one page, and for how long."""
-COUNT_SECONDS = 5.0
-"""How long messages are counted before an action."""
 
 
 class Filter(Struct, frozen=True):
@@ -106,18 +104,3 @@ def page(
             return ListingPage(found, None, checked)
         if checked >= MAX_CHECKED:
             return ListingPage(found, after, checked)
-
-
-def count(
-    read: Callable[[int, str | None], Sequence[T]], matches: Callable[[T], bool]
-) -> tuple[int, bool]:
-    """How many of what ``read`` lists ``matches`` wants, and whether those are all: it looks for
-    ``COUNT_SECONDS``."""
-    number, after, until = 0, None, time.monotonic() + COUNT_SECONDS
-    while some := read(STEP, after):
-        for each in some:
-            if time.monotonic() > until:
-                return number, False
-            number += matches(each)
-            after = each.id
-    return number, True

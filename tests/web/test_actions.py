@@ -14,7 +14,7 @@ from fdbqueue.errors import OperationTimedOut
 from fdbqueue.schema import audit_log
 from fdbqueue.schema.keys import RootKeys
 from fdbqueue.schema.records import AuditLine
-from fdbqueue.web import Role, User, Users, application
+from fdbqueue.web import Role, User, Users, actions, application
 from tests import consumers
 from tests.patience import eventually
 from tests.taking import take
@@ -159,6 +159,14 @@ def test_an_action_does_what_it_says_and_no_more(
     moved = other.depth(db)
     assert moved.ready + moved.scheduled == (count if "move" in action else 0)
     assert [line.count for line in log(db, space)] == [count, count]
+
+
+def test_what_takes_long_to_be_counted_is_at_least_so_many(
+    db: fdb.Database, queue: Queue[bytes], acting: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue.enqueue_many(db, [b"x"] * 300)
+    monkeypatch.setattr(actions, "COUNT_SECONDS", 0.0)
+    assert asked(acting, "purge", selector="TRUE")[0] == "Remove at least 200 messages?"
 
 
 def test_one_message_is_cancelled_one_dead_letter_redriven_one_removed_and_one_moved(

@@ -8,14 +8,13 @@ import http.client
 import logging
 import socket
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
 from fdbqueue import Queue, fdb
-from fdbqueue.values.model import MessageState
 from fdbqueue.values.selector import Selector
 from fdbqueue.web import User, Users, application, filters, server, server_sent_events
 from fdbqueue.web.pages import actions
@@ -250,10 +249,3 @@ def test_a_filter_looks_at_the_clock_at_each_message(
     monkeypatch.setattr(filters, "MAX_SECONDS", 0.0)
     text = pages.get("/queue?queue=orders&selector=n%3D1").text
     assert f"after={first}" in text
-    monkeypatch.setattr(filters, "COUNT_SECONDS", 0.0)
-
-    def read(limit: int, after: str | None) -> Sequence[MessageState]:
-        return queue.messages(db, "ready", limit, after)
-
-    number, whole = filters.count(read, lambda _: True)
-    assert (number, whole) == (0, False)

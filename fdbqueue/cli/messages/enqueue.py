@@ -9,12 +9,13 @@ from msgspec.structs import replace
 from typer import Argument, Option
 
 import fdbqueue
-from fdbqueue.values.options import DEFAULT_PRIORITY, MAX_PAYLOAD
+from fdbqueue.values.options import MAX_PAYLOAD
 
 from .. import context, durations, terminal
-from ..parameters import AsJson, QueueName, encoded, pair, pairs, typed
+from ..parameters import AsJson, MessageOptions, QueueName, encoded, grouped, typed
 
 
+@grouped
 def enqueue(
     name: QueueName,
     payload: Annotated[
@@ -24,33 +25,11 @@ def enqueue(
         str | None,
         Option(metavar="FILE", help="Read the payload from a file, byte for byte."),
     ] = None,
-    priority: Annotated[
-        int, Option(metavar="N", help="The priority, 0 to 9; 9 is the most urgent.")
-    ] = DEFAULT_PRIORITY,
-    header: Annotated[
-        list[str] | None, Option(metavar="NAME=VALUE", help="A header. Repeatable.")
-    ] = None,
+    *,
+    message: MessageOptions,
     delay: Annotated[float, durations.option("Deliver the message after this delay.")] = 0.0,
     at: Annotated[
         str | None, Option(metavar="TIME", help="When to deliver it: 2030-01-31T08:00+01:00.")
-    ] = None,
-    ttl: Annotated[
-        float | None, durations.option("Time to live: the message expires after this.")
-    ] = None,
-    max_attempts: Annotated[
-        int | None,
-        Option(metavar="N", help="Dead letter after N failed attempts, not as the queue says."),
-    ] = None,
-    key: Annotated[
-        str | None,
-        Option(metavar="KEY", help="A key: by default, its messages are delivered one at a time."),
-    ] = None,
-    limit: Annotated[
-        list[str] | None,
-        Option(
-            metavar="NAME=VALUE",
-            help="A limit that it shares with messages of other queues. Repeatable.",
-        ),
     ] = None,
     dedup_id: Annotated[
         str | None,
@@ -116,14 +95,9 @@ def enqueue(
     """
     given = fdbqueue.NewMessage(
         b"",
-        priority,
-        dict(pair("--header", each) for each in header or []),
+        **message.terms(),
         delay=delay,
         at=None if at is None else durations.instant(at),
-        ttl=ttl,
-        max_attempts=max_attempts,
-        key=key,
-        limits=pairs("--limit", limit or []) or None,
         dedup_id=dedup_id,
         unique=unique,
         on_conflict=on_conflict,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Typer
@@ -16,7 +17,7 @@ from ..parameters import ChangeOptions, ListOutput, PageOptions, QueueName, grou
 if TYPE_CHECKING:
     from ...values.groups import Group
 
-LISTED = 100
+HEADERS = ["group", "state", "left", "of", "done", "dead", "failed", "created", "ended", "then"]
 
 app = Typer(
     name="group",
@@ -46,26 +47,14 @@ def list_(
     if group is not None and page.after is not None:
         raise terminal.CommandError("--after continues a list: leave out GROUP")
     db, queue = context.open_queue(name)
-    limit = page.limit or LISTED
 
     def read(most: int, after: str | None) -> list[Group]:
+        if group is not None:
+            return [] if after else [_known(db, queue, group)]
         return queue.groups.list(db, most, after=after)
 
-    def look() -> listings.View:
-        if group is None:
-            found = listings.paged(read, limit + 1, page.after, lambda each: each.name)
-        else:
-            found = [_known(db, queue, group)]
-        now_ms = fdbqueue.Clock().wall_ms()
-        shown = found[:limit]
-        return listings.table(
-            ["group", "state", "left", "of", "done", "dead", "failed", "created", "ended", "then"],
-            [_row(each, now_ms) for each in shown],
-            [_json(each) for each in shown],
-            f"queue {name} has no groups",
-            listings.more("group", limit, shown[-1].name) if len(found) > limit else None,
-        )
-
+    listed = partial(listings.listing, read, attrgetter("name"), _row, _json, HEADERS, "group")
+    look = partial(listed, f"queue {name} has no groups", page, page.after)
     listings.show(look, output)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option, Typer
@@ -32,8 +35,6 @@ from ..parameters import (
 if TYPE_CHECKING:
     from ...queue.keys.message_keys import Key
     from ...queue.keys.shared_limits import Limits, SharedLimit
-
-LISTED = 100
 
 app = Typer(
     name="limit",
@@ -84,9 +85,8 @@ def list_(queue: OfQueue = None, *, page: PageOptions, output: ListOutput) -> No
       fdbq limit list
       fdbq limit list --queue orders --max 20 --json
     """
-    most = page.limit or LISTED
     if queue is not None:
-        listings.show(_keys(queue, most, page.after), output)
+        listings.show(_keys(queue, page), output)
         return
     after = None if page.after is None else pair("--after", page.after, "DIMENSION=NAME")
     db, limits = context.connect(), _shared()
@@ -94,56 +94,45 @@ def list_(queue: OfQueue = None, *, page: PageOptions, output: ListOutput) -> No
     def read(most: int, after: Limit | None) -> list[LimitSummary]:
         return limits.list(db, most, after=after)
 
-    def look() -> listings.View:
-        now_ms = fdbqueue.Clock().wall_ms()
-        rows = listings.paged(read, most + 1, after, lambda each: (each.dimension, each.name))
-        found = rows[:most]
-        last = f"{found[-1].dimension}={found[-1].name}" if found else ""
-        return listings.table(
-            ["dimension", "name", "concurrency", "rate", "waiting", "for"],
-            [
-                (
-                    *(each.dimension, each.name),
-                    "paused" if each.paused else _shown(each.concurrency),
-                    *(_shown(each.rate), each.waiting, _since(each.since_ms, now_ms)),
-                )
-                for each in found
-            ],
-            [_listed(each) for each in found],
-            "no limit is set, and no message waits for one",
-            listings.more("limit", most, last) if len(rows) > most else None,
-        )
+    def row(each: LimitSummary, now_ms: int) -> tuple[object, ...]:
+        places = "paused" if each.paused else _shown(each.concurrency)
+        waits = each.waiting, _since(each.since_ms, now_ms)
+        return each.dimension, each.name, places, _shown(each.rate), *waits
 
-    listings.show(look, output)
+    headers = ["dimension", "name", "concurrency", "rate", "waiting", "for"]
+    place = attrgetter("dimension", "name")
+    empty = "no limit is set, and no message waits for one"
+    listed = partial(listings.listing, read, place, row, _listed, headers, "limit", empty)
+    listings.show(partial(listed, page, after, lambda each: "=".join(place(each))), output)
 
 
-def _keys(name: str, most: int, after: str | None) -> Any:
+def _keys(name: str, page: PageOptions) -> Callable[[], listings.View]:
     db, queue = context.open_queue(name)
+    waiting: dict[str, KeyBacklog] = {}
+    limited: dict[str, OwnLimits] = {}
 
-    def read_waiting(most: int, after: str | None) -> list[KeyBacklog]:
-        return queue.keys.waiting(db, most, after=after)
-
-    def read_limited(most: int, after: str | None) -> list[tuple[str, OwnLimits]]:
-        return [*queue.keys.limited(db, most, after=after).items()]
-
-    def look() -> listings.View:
-        now_ms = fdbqueue.Clock().wall_ms()
-        waiting = {
-            each.key: each
-            for each in listings.paged(read_waiting, most + 1, after, lambda it: it.key)
-        }
-        limited = dict(listings.paged(read_limited, most + 1, after, lambda it: it[0]))
+    def read(most: int, after: str | None) -> list[str]:
+        some = {each.key: each for each in queue.keys.waiting(db, most, after=after)}
+        own = queue.keys.limited(db, most, after=after)
+        waiting.update(some)
+        limited.update(own)
         # Each of the two lists has enough: what is past the first page of both cannot be on this
         # one.
-        names = sorted({*waiting, *limited})
-        found = names[:most]
-        return listings.table(
-            ["key", "waiting", "for", "own limits"],
-            [(key, *_waits(waiting.get(key), now_ms), _own(limited.get(key))) for key in found],
-            [_listed_key(key, waiting.get(key), limited.get(key)) for key in found],
-            f"no message of queue {name} waits for a slot, and no key has limits of its own",
-            listings.more("key", most, found[-1]) if len(names) > most else None,
-        )
+        return sorted({*some, *own})[:most]
+
+    def row(key: str, now_ms: int) -> tuple[object, ...]:
+        return key, *_waits(waiting.get(key), now_ms), _own(limited.get(key))
+
+    def json(key: str) -> dict[str, Any]:
+        return _listed_key(key, waiting.get(key), limited.get(key))
+
+    headers = ["key", "waiting", "for", "own limits"]
+    empty = f"no message of queue {name} waits for a slot, and no key has limits of its own"
+
+    def look() -> listings.View:
+        waiting.clear()
+        limited.clear()
+        return listings.listing(read, str, row, json, headers, "key", empty, page, page.after)
 
     return look
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Argument, Option, Typer
@@ -15,19 +16,16 @@ from ..parameters import (
     AsJson,
     ChangeOptions,
     ListOutput,
+    MessageOptions,
     Output,
     PageOptions,
     QueueName,
     grouped,
-    pair,
-    pairs,
     typed,
 )
 
 if TYPE_CHECKING:
     from ...values.schedules import Schedule
-
-LISTED = 100
 
 app = Typer(
     name="schedule",
@@ -39,12 +37,14 @@ Name = Annotated[str, Argument(metavar="SCHEDULE", help="The name of the schedul
 
 
 @app.command("set")
+@grouped
 def set_(
     name: QueueName,
     schedule: Name,
     payload: Annotated[
         str | None, Argument(metavar="PAYLOAD", help="The payload: JSON, or text that is none.")
     ] = None,
+    *,
     cron: Annotated[
         str | None,
         Option(metavar="FIELDS", help="When it ticks, as in cron: '0 3 * * *' is daily at three."),
@@ -63,23 +63,7 @@ def set_(
         Literal["last", "all", "none"],
         Option(help="Which of the ticks that were missed while no consumer ran come late."),
     ] = "last",
-    priority: Annotated[int, Option(metavar="N", help="The priority of its messages, 0 to 9.")] = 4,
-    header: Annotated[
-        list[str] | None, Option(metavar="NAME=VALUE", help="A header. Repeatable.")
-    ] = None,
-    ttl: Annotated[float | None, durations.option("Time to live of each message.")] = None,
-    max_attempts: Annotated[
-        int | None,
-        Option(metavar="N", help="Dead letter after N failed attempts, not as the queue says."),
-    ] = None,
-    key: Annotated[str | None, Option(metavar="KEY", help="The key of its messages.")] = None,
-    limit: Annotated[
-        list[str] | None,
-        Option(
-            metavar="NAME=VALUE",
-            help="A limit that they share with those of other queues. Repeatable.",
-        ),
-    ] = None,
+    message: MessageOptions,
     as_json: AsJson = False,
 ) -> None:
     """Make a schedule, or change the one of that name.
@@ -102,12 +86,7 @@ def set_(
         timezone=timezone,
         overlap=overlap,
         catch_up=catch_up,
-        priority=priority,
-        headers=dict(pair("--header", each) for each in header or []),
-        ttl=ttl,
-        max_attempts=max_attempts,
-        key=key,
-        limits=pairs("--limit", limit or []) or None,
+        **message.terms(),
     )
     _print(as_json, name, found)
 
@@ -123,23 +102,16 @@ def list_(name: QueueName, *, page: PageOptions, output: ListOutput) -> None:
       fdbq schedule list reports --watch 5
     """
     db, queue = context.open_queue(name)
-    limit = page.limit or LISTED
 
     def read(most: int, after: str | None) -> list[Schedule]:
         return queue.schedules.list(db, most, after=after)
 
-    def look() -> listings.View:
-        now_ms = fdbqueue.Clock().wall_ms()
-        found = listings.paged(read, limit + 1, page.after, lambda each: each.name)
-        shown = found[:limit]
-        return listings.table(
-            ["schedule", "ticks", "next", "last", "fired"],
-            [(each.name, _ticks(each), *_times(each, now_ms), each.fired) for each in shown],
-            [_json(each) for each in shown],
-            f"queue {name} has no schedules",
-            listings.more("schedule", limit, shown[-1].name) if len(found) > limit else None,
-        )
+    def row(found: Schedule, now_ms: int) -> tuple[object, ...]:
+        return found.name, _ticks(found), *_times(found, now_ms), found.fired
 
+    headers = ["schedule", "ticks", "next", "last", "fired"]
+    listed = partial(listings.listing, read, attrgetter("name"), row, _json, headers, "schedule")
+    look = partial(listed, f"queue {name} has no schedules", page, page.after)
     listings.show(look, output)
 
 
