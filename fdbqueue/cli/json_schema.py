@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from fdbqueue.values.model import (
     BYTES,
-    DeadMessage,
     Death,
     Delivery,
     Event,
@@ -78,30 +77,21 @@ def delivery_json(delivery: Delivery) -> dict[str, Any]:
     }
 
 
-def waiting_json(found: MessageState) -> dict[str, Any]:
-    """A waiting message, as ``message find --json`` prints it."""
-    return {**message_json(found.message), **_waiting(found), **_failures(found.failures)}
-
-
-def _waiting(found: MessageState) -> dict[str, Any]:
-    return {
-        **({} if found.due_at_ms is None else {"due_at": when(found.due_at_ms)}),
-        **({} if found.waits_for is None else {"waits_for": gate_text(found.waits_for)}),
-    }
-
-
 def gate_text(gate: str | tuple[str, str]) -> str:
     """A key or a limit, as the options of a command name it."""
     return f"key {gate}" if isinstance(gate, str) else f"limit {'='.join(gate)}"
 
 
 def state_json(found: MessageState) -> dict[str, Any]:
-    """A message and its state, as ``message show --json`` prints them."""
-    expires = found.lease_expires_at_ms
+    """A message and its state, as ``message find`` and ``message show`` print them."""
+    expires, message = found.lease_expires_at_ms, found.message
+    if found.state is State.DEAD:
+        message = replace(message, expires_at_ms=None)  # it no longer has a time to live
     return {
-        **message_json(found.message),
+        **message_json(message),
         "state": found.state.value,
-        **_waiting(found),
+        **({} if found.due_at_ms is None else {"due_at": when(found.due_at_ms)}),
+        **({} if found.waits_for is None else {"waits_for": gate_text(found.waits_for)}),
         **({} if expires is None else {"expires_at": when(expires)}),
         **({"consumer": found.consumer} if found.state is State.LEASED else {}),
         **({} if found.leased_at_ms is None else {"leased_at": when(found.leased_at_ms)}),
@@ -115,12 +105,6 @@ def state_json(found: MessageState) -> dict[str, Any]:
 def _failures(found: Sequence[Failure]) -> dict[str, Any]:
     names = ("started_at_ms", "ended_at_ms", "consumer", "error", "traceback")
     return {"failures": [fields(each, *names) for each in found]} if found else {}
-
-
-def dead_json(dead: DeadMessage) -> dict[str, Any]:
-    """A dead letter, as ``message find`` prints it; it no longer has a time to live."""
-    message = replace(dead.message, expires_at_ms=None)
-    return {**message_json(message), "death": _death(dead.death), **_failures(dead.failures)}
 
 
 def lease_json(lease: LeasedMessage) -> dict[str, Any]:

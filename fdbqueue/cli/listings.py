@@ -50,27 +50,20 @@ def table(
     return View(lambda width: terminal.table(headers, rows, room=width), values, empty, more)
 
 
-def fields(
-    named: Sequence[tuple[str, object]], value: dict[str, Any], below: View | None = None
-) -> View:
-    """One thing with its fields, and a table below them unless it is empty."""
+def fields(named: Sequence[tuple[str, object]], value: dict[str, Any], *below: View) -> View:
+    """One thing with its fields, and what has something below them."""
+    return stacked(View(lambda width: terminal.fields(named), value), *below)
+
+
+def stacked(first: View, *others: View) -> View:
+    """A listing, and others below it; those that are empty are left out."""
+    some = [each for each in (first, *others) if each.empty is None]
 
     def lines(width: int | None) -> list[str]:
-        rest = [] if below is None or below.empty is not None else ["", *below.lines(width)]
-        return [*terminal.fields(named), *rest]
+        blocks = [[*([""] if n else []), *each.lines(width)] for n, each in enumerate(some)]
+        return [line for block in blocks for line in block]
 
-    return View(lines, value)
-
-
-def both(first: View, second: View) -> View:
-    """A listing, and another below it unless that is empty."""
-    if second.empty is not None:
-        return first
-
-    def lines(width: int | None) -> list[str]:
-        return [*first.lines(width), "", *second.lines(width)]
-
-    return View(lines, first.json, first.empty, first.more)
+    return View(lines, first.json, None if some else first.empty, first.more)
 
 
 def first(found: Iterable[T], limit: int | None) -> tuple[list[T], bool]:
@@ -161,6 +154,17 @@ def show(look: Callable[[], View], output: Output) -> None:
         # Else the note on standard error could stand above the end of the listing.
         terminal.flush()
         terminal.note(found.more)
+
+
+def print_all(view: Callable[[Sequence[T]], View], found: Iterable[T], empty: str) -> None:
+    """Print a long listing as it is read, in tables of a page each."""
+    left, printed = iter(found), False
+    while some := [*islice(left, PAGE)]:
+        print("\n".join(view(some).lines(terminal.width())))
+        terminal.flush()
+        printed = True
+    if not printed:
+        terminal.note(empty)
 
 
 def _print_csv(values: Iterable[dict[str, Any]]) -> None:

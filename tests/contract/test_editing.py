@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from fdbqueue import Bounds, NewMessage, Queue, fdb
-from fdbqueue.cli.messages import listing
 from fdbqueue.errors import InvalidArgument, InvalidPayload, PayloadTooLarge, QueueFull
+from fdbqueue.queue.admin import finding
 from fdbqueue.testing import ManualClock, drain
 from tests.still_clock import StillClock
 from tests.taking import ready, take
@@ -165,10 +165,10 @@ def test_a_wrong_change_is_refused(
 def test_the_shell_lists_on_behind_messages_that_are_gone(
     db: fdb.Database, queue: Queue, monkeypatch: pytest.MonkeyPatch, gone: list[int]
 ) -> None:
-    monkeypatch.setattr(listing, "BATCH", 2)
+    monkeypatch.setattr(finding, "PAGE", 2)
     ids = [queue.enqueue(db, b"x", delay=60 + n) for n in range(5)]
     shown = []
-    for each in listing.waiting(db, queue, "scheduled"):
+    for each in finding.find(db, queue, ("scheduled",)):
         shown.append(each.id)
         if len(shown) == 2:
             for n in gone:

@@ -6,7 +6,6 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
 from typing import Annotated, Any, Literal
 
 from msgspec import Struct
@@ -16,7 +15,6 @@ from typer import Argument, Option
 import fdbqueue
 from fdbqueue.values.states import TRANSITIONS
 
-from ...errors import InvalidArgument
 from ...values.text import duration, visible
 from .. import context, json_schema, listings, terminal
 from ..parameters import Limit, ListOutput, MessageId, Output, QueueName, grouped
@@ -25,7 +23,6 @@ from .release import expiry, parsed
 
 HEADERS_SHOWN = 24
 """Characters of the headers in a table; --json prints all of them."""
-BATCH = 1_000
 TRANSITION = {each.name: each for each in TRANSITIONS}
 
 State = Literal["ready", "waiting", "retrying", "scheduled", "leased", "dead"]
@@ -86,27 +83,20 @@ def find(
         raise terminal.CommandError("--consumer is for --state leased")
     if what is not None and filters.match is not None:
         raise terminal.CommandError("give one condition: as WHAT, or with --match")
-    from fdbqueue.queue.admin import finding
-
     filters.match = _condition(what) if what is not None else filters.match
-    search = filters.search()
-    wanted = filters.wanted(search)
+    filters.search()  # raises InvalidSelector
     db, queue = context.open_queue(name)
     filters.check(db, queue)
-    kind = KINDS[state]
-    empty = f"queue {name} has no {kind.noun}s" + (" that match" if filters.given else "")
+    kind = LEASES if state == "leased" else MESSAGES
+    noun = {None: "message", "dead": "dead letter"}.get(state, f"{state} message")
+    empty = f"queue {name} has no {noun}s" + (" that match" if filters.given else "")
 
     def found() -> Iterator[Found]:
-        shown = False
-        for each in kind.read(db, queue, state, after):
-            message = kind.message(each)
-            if search is not None and search.payloads:
-                message = finding.whole(db, queue, message)
-            if consumer in (None, getattr(each, "consumer", None)) and wanted(message):
-                yield each
-                shown = True
-        if search is not None and search.unknown and not shown:
-            raise terminal.CommandError(f"queue {name}: {search.unknown}")
+        return _found(db, queue, kind, state, filters, consumer, after)
+
+    def view(shown: Sequence[Found], more: str | None = None) -> listings.View:
+        headers, rows = kind.table(shown, state is None)
+        return listings.table(headers, rows, [*map(kind.json, shown)], empty, more)
 
     def look() -> listings.View:
         shown, cut = listings.first(found(), most)
@@ -114,53 +104,43 @@ def find(
         if cut and not filters.given and consumer is after is None:
             depth = queue.depth(db)
             total = getattr(depth, state) if state else depth.unsettled + depth.dead
-        more = listings.more(kind.noun, len(shown), kind.id(shown[-1]), total) if cut else None
-        return _view(kind, shown, empty, more)
+        more = listings.more(noun, len(shown), kind.id(shown[-1]), total) if cut else None
+        return view(shown, more)
 
     # A screen has an end: without one, each look would read the whole queue.
-    most = (BATCH if output.watch is not None else None) if every else limit
+    most = (listings.PAGE if output.watch is not None else None) if every else limit
     if most is not None or output.as_csv:
         listings.show(look, output)
     elif output.as_json:
         listings.print_array(map(kind.json, found()))
     else:
-        _print_all(kind, found(), empty)
+        listings.print_all(view, found(), empty)
 
 
-def _print_all(kind: ListedState, messages: Iterator[Found], empty: str) -> None:
-    shown = False
-    while batch := [*islice(messages, BATCH)]:
-        print("\n".join(_view(kind, batch, empty).lines(terminal.width())))
-        terminal.flush()
-        shown = True
-    if not shown:
-        terminal.note(empty)
+def _found(
+    db: fdbqueue.fdb.Database,
+    queue: fdbqueue.Queue,
+    kind: Kind,
+    state: str | None,
+    filters: Filters,
+    consumer: str | None,
+    after: str | None,
+) -> Iterator[Found]:
+    """The messages that a command finds; raises ``CommandError`` for a name that none of them
+    has."""
+    from fdbqueue.queue.admin import finding
 
-
-def _view(
-    kind: ListedState, found: Sequence[Found], empty: str, more: str | None = None
-) -> listings.View:
-    return listings.table(*kind.table(found), [*map(kind.json, found)], empty, more)
-
-
-def waiting(
-    db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, state: str, after: str | None = None
-) -> Iterator[fdbqueue.MessageState]:
-    """The messages, a page at a time: each behind the last one that was shown and still exists."""
-    known = [after]
-    while True:
-        try:
-            page = queue.messages(db, state, BATCH, known[-1])
-        except InvalidArgument:
-            if len(known) == 1:
-                raise
-            # The last one is gone, as listings are no snapshot: the one before it will do.
-            known.pop()
-            continue
-        if not page:
-            return
-        yield from page
-        known = [after, *(each.message.id for each in page)]
+    search, shown = filters.search(), False
+    wanted = filters.wanted(search)
+    for each in kind.read(db, queue, state, after):
+        message = kind.message(each)
+        if search is not None and search.payloads:
+            message = finding.whole(db, queue, message)
+        if consumer in (None, getattr(each, "consumer", None)) and wanted(message):
+            yield each
+            shown = True
+    if search is not None and search.unknown and not shown:
+        raise terminal.CommandError(f"queue {queue.name}: {search.unknown}")
 
 
 def _condition(what: str) -> str:
@@ -170,61 +150,61 @@ def _condition(what: str) -> str:
     )
 
 
-def _any(
-    db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, _: str | None, after: str | None
+def _messages(
+    db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, state: str | None, after: str | None
 ) -> Iterator[fdbqueue.MessageState]:
-    from fdbqueue.queue.admin.finding import find
+    from fdbqueue.queue.admin import finding
 
-    return find(db, queue, after=after)
+    return finding.find(db, queue, finding.STATES if state is None else (state,), after)
 
 
-def _leased(
-    db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, _: str, after: str | None
+def _leases(
+    db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, _: str | None, after: str | None
 ) -> Iterator[fdbqueue.LeasedMessage]:
-    from fdbqueue.queue.admin.finding import leases
+    from fdbqueue.queue.admin import finding
 
-    return leases(db, queue, None if after is None else parsed(after))
-
-
-def _dead(
-    db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, _: str, after: str | None
-) -> Iterator[fdbqueue.DeadMessage]:
-    while page := queue.dead.list(db, BATCH, after):
-        yield from page
-        after = page[-1].id
+    return finding.leases(db, queue, None if after is None else parsed(after))
 
 
-class ListedState(Struct, frozen=True):
-    """How messages of a state are read and shown."""
+class Kind(Struct, frozen=True):
+    """How messages are read and shown: as leases, or as what they are beside that. table: whether
+    they are in several states says what it has."""
 
-    noun: str
     read: Callable[..., Iterator[Found]]
     message: Callable[[Found], fdbqueue.Message]
-    table: Callable[[Sequence[Found]], Table]
+    table: Callable[[Sequence[Found], bool], Table]
     json: Callable[[Found], dict[str, Any]]
-    id: Callable[[Found], str] = lambda each: each.id
+    id: Callable[[Found], str]
 
 
-def message_table(
-    messages: Sequence[fdbqueue.Message], states: Sequence[fdbqueue.MessageState] = ()
-) -> Table:
-    """Headers and rows of a table of messages, without optional columns that are empty."""
+def message_table(found: Sequence[fdbqueue.MessageState], mixed: bool = False) -> Table:
+    """Headers and rows of a table of messages, without optional columns that are empty. mixed: they
+    are in several states."""
     now_ms = fdbqueue.Clock().wall_ms()
-    dues = [each.due_at_ms for each in states]
+    messages = [each.message for each in found]
+    one = () if mixed else found
     columns: dict[str, list[Any]] = {
         "id": [message.id for message in messages],
-        "due in": ["" if due is None else terminal.age(due - now_ms) for due in dues],
+        "state": [each.state.value for each in found if mixed],
+        "": [why(each, now_ms) for each in found if mixed],
+        "due in": [_ago(now_ms, each.due_at_ms) for each in one],
         "waits for": [
-            "" if each.waits_for is None else json_schema.gate_text(each.waits_for)
-            for each in states
+            "" if each.waits_for is None else json_schema.gate_text(each.waits_for) for each in one
         ],
+        "died": ["" if each.death is None else _ago(each.death.died_at_ms, now_ms) for each in one],
         "prio": [message.priority for message in messages],
-        "failed": [message.attempts for message in messages],
+        "failed": [each.death.attempts if each.death else each.message.attempts for each in found],
         "key": [_excerpt(message.key or "") for message in messages],
         "headers": [_headers(message.headers) for message in messages],
+        "why": [_why(each) for each in one],
         "payload": [terminal.excerpt(message.payload) for message in messages],
     }
-    return _columns(columns, "due in", "waits for", "failed", "key", "headers")
+    needed = ("id", "prio", "payload")
+    return _columns(columns, *(each for each in columns if each not in needed))
+
+
+def _ago(before_ms: int, after_ms: int | None) -> str:
+    return "" if after_ms is None else terminal.age(after_ms - before_ms)
 
 
 def _columns(columns: dict[str, list[Any]], *optional: str) -> Table:
@@ -233,23 +213,10 @@ def _columns(columns: dict[str, list[Any]], *optional: str) -> Table:
     return [*shown], [*zip(*shown.values(), strict=True)]
 
 
-def _any_table(found: Sequence[fdbqueue.MessageState]) -> Table:
-    headers, rows = message_table([each.message for each in found])
-    now_ms = fdbqueue.Clock().wall_ms()
-    states = [(each.state.value, why(each, now_ms)) for each in found]
-    return [headers[0], "state", "", *headers[1:]], [
-        (first, *state, *rest) for (first, *rest), state in zip(rows, states, strict=True)
-    ]
-
-
 def why(found: fdbqueue.MessageState, now_ms: int) -> str:
     """Why a message is in its state, or until when: in a few words."""
     if found.state is fdbqueue.State.LEASED:
-        held = (
-            ""
-            if found.leased_at_ms is None
-            else f" for {terminal.age(now_ms - found.leased_at_ms)}"
-        )
+        held = f" for {_ago(found.leased_at_ms, now_ms)}" if found.leased_at_ms else ""
         return f"by {found.consumer or 'somebody'}{held}{', cancelled' * found.cancelled}"
     if found.waits_for is not None:
         return f"for {json_schema.gate_text(found.waits_for)}"
@@ -257,8 +224,7 @@ def why(found: fdbqueue.MessageState, now_ms: int) -> str:
         return _excerpt(found.message.last_error or found.death.reason)
     if found.due_at_ms is None:
         return ""
-    due = f"in {terminal.age(found.due_at_ms - now_ms)}"
-    error = found.message.last_error
+    due, error = f"in {_ago(now_ms, found.due_at_ms)}", found.message.last_error
     return f"{due}: {_excerpt(error)}" if error else due
 
 
@@ -266,19 +232,14 @@ def _excerpt(text: str) -> str:
     return text if len(text) <= HEADERS_SHOWN else f"{text[: HEADERS_SHOWN - 1]}…"
 
 
-def _waiting_table(found: Sequence[fdbqueue.MessageState]) -> Table:
-    return message_table([each.message for each in found], found)
-
-
-def _leased_table(found: Sequence[fdbqueue.LeasedMessage]) -> Table:
+def _lease_table(found: Sequence[fdbqueue.LeasedMessage], mixed: bool) -> Table:
     now_ms = fdbqueue.Clock().wall_ms()
     those = sorted(found, key=lambda each: (each.planned, each.delivery.expires_at_ms))
-    held = [terminal.age(now_ms - each.since_ms) if each.since_ms else "" for each in those]
     columns: dict[str, list[Any]] = {
         "id": [each.delivery.id for each in those],
         "attempt": [each.delivery.attempt for each in those],
         "key": [_excerpt(each.delivery.message.key or "") for each in those],
-        "held": held,
+        "held": [_ago(each.since_ms, now_ms) if each.since_ms else "" for each in those],
         "expires in": [expiry(each, now_ms) for each in those],
         "consumer": [each.consumer for each in those],
         "token": [each.delivery.token.hex() for each in those],
@@ -286,21 +247,11 @@ def _leased_table(found: Sequence[fdbqueue.LeasedMessage]) -> Table:
     return _columns(columns, "key")
 
 
-def _dead_table(found: Sequence[fdbqueue.DeadMessage]) -> Table:
-    now_ms = fdbqueue.Clock().wall_ms()
-    columns: dict[str, list[Any]] = {
-        "id": [each.id for each in found],
-        "died": [terminal.age(now_ms - each.death.died_at_ms) for each in found],
-        "failed": [each.death.attempts for each in found],
-        "key": [_excerpt(each.message.key or "") for each in found],
-        "why": [_why(each) for each in found],
-        "payload": [terminal.excerpt(each.message.payload) for each in found],
-    }
-    return _columns(columns, "key")
-
-
-def _why(dead: fdbqueue.DeadMessage) -> str:
-    reason, error = dead.death.reason, dead.message.last_error
+def _why(found: fdbqueue.MessageState) -> str:
+    """Why a dead letter died."""
+    if found.death is None:
+        return ""
+    reason, error = found.death.reason, found.message.last_error
     return reason if not error or error in reason else f"{error} ({reason})"
 
 
@@ -312,41 +263,20 @@ def _headers(headers: fdbqueue.Headers) -> str:
     return _excerpt(text)
 
 
-def _kind_of_waiting(state: str) -> ListedState:
-    return ListedState(
-        f"{state} message",
-        waiting,
-        lambda each: each.message,
-        _waiting_table,
-        json_schema.waiting_json,
-    )
-
-
-KINDS: dict[str | None, ListedState] = {
-    None: ListedState(
-        "message",
-        _any,
-        lambda each: replace(each.message, death=each.death or each.message.death),
-        _any_table,
-        json_schema.state_json,
-    ),
-    **{each: _kind_of_waiting(each) for each in ("ready", "waiting", "retrying", "scheduled")},
-    "leased": ListedState(
-        "leased message",
-        _leased,
-        lambda each: each.delivery.message,
-        _leased_table,
-        json_schema.lease_json,
-        lambda each: each.delivery.token.hex(),
-    ),
-    "dead": ListedState(
-        "dead letter",
-        _dead,
-        lambda each: replace(each.message, death=each.death),
-        _dead_table,
-        json_schema.dead_json,
-    ),
-}
+MESSAGES = Kind(
+    _messages,
+    lambda each: replace(each.message, death=each.death or each.message.death),
+    message_table,
+    json_schema.state_json,
+    lambda each: each.message.id,
+)
+LEASES = Kind(
+    _leases,
+    lambda each: each.delivery.message,
+    _lease_table,
+    json_schema.lease_json,
+    lambda each: each.delivery.token.hex(),
+)
 
 
 @grouped
@@ -466,7 +396,8 @@ def message_fields(
             ("payload", terminal.excerpt(found.message.payload)),
         ],
         known,
-        _below(_failures(found.failures), _history(events)),
+        _failures(found.failures),
+        _history(events),
     )
 
 
@@ -480,14 +411,3 @@ def _failures(found: Sequence[fdbqueue.Failure]) -> listings.View:
         lines.append(f"failed {ended} after {took}{who}: {visible(each.error)}")
         lines += [f"  {visible(line)}" for line in each.traceback.splitlines()]
     return listings.View(lambda width: lines, [], None if lines else "")
-
-
-def _below(*views: listings.View) -> listings.View:
-    """Those that have something, one below the other."""
-    some = [each for each in views if each.empty is None]
-
-    def lines(width: int | None) -> list[str]:
-        blocks = [[*([""] if n else []), *each.lines(width)] for n, each in enumerate(some)]
-        return [line for block in blocks for line in block]
-
-    return listings.View(lines, [], None if some else "")

@@ -10,6 +10,8 @@ from typing import Annotated
 from typer import Option
 
 import fdbqueue
+from fdbqueue.values.model import MessageState
+from fdbqueue.values.states import State
 
 from ...errors import QueueError, TransactionTooLarge
 from .. import context, durations, json_schema, terminal
@@ -96,7 +98,9 @@ def _print(deliveries: Sequence[fdbqueue.Delivery], as_json: bool) -> None:
         for delivery in deliveries:
             terminal.print_json(json_schema.delivery_json(delivery))
     else:
-        terminal.print_table(*message_table([delivery.message for delivery in deliveries]))
+        terminal.print_table(
+            *message_table([MessageState(each.message, State.LEASED) for each in deliveries])
+        )
     terminal.flush()
 
 

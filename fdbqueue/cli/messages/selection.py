@@ -362,23 +362,15 @@ def _change(
     if verb.target is not None:
         context.queue(verb.target).options(db)  # raises QueueNotFound
     known = _states(db, queues[0], ids, verb.states)
-    found = {
-        queue.name: len(known) if ids else _count(db, queue, choice, wanted, states)
-        for queue in queues
-    }
-    total, changed = sum(found.values()), dict(found)
+    parts = [QueuePart(db, queue, known, wanted, states, _untold) for queue in queues]
+    found = {each.queue.name: len(known) if ids else _count(each, choice) for each in parts}
+    changed = found
     if not change.dry_run and (known or not ids):
         if verb.asks or not ids:
-            messages = (
-                f"{terminal.count(total, 'message')} of {terminal.queues(found, quoted=True)}"
-            )
-            change.confirm(f"{verb.name.capitalize()} {messages}{verb}?")
-        with terminal.progress(f"messages {verb.done}", total) as update:
-            changed = dict.fromkeys(found, 0)
-            for queue in queues:
-                told = partial(_further, update, sum(changed.values()))
-                part = QueuePart(db, queue, known, wanted, states, told)
-                changed[queue.name] = verb.run(part)
+            messages = terminal.count(sum(found.values()), "message")
+            of = terminal.queues(found, quoted=True)
+            change.confirm(f"{verb.name.capitalize()} {messages} of {of}{verb}?")
+        changed = _run(verb, parts, sum(found.values()))
     missed = [each for each in ids if each not in known]
     _print(verb, change, changed, missed if ids else None)
     context.changed = sum(changed.values())
@@ -386,7 +378,7 @@ def _change(
         raise terminal.CommandError(
             f"no such {' or '.join(verb.states)} message: {', '.join(missed)}", 1
         )
-    stayed = 0 if change.dry_run else total - sum(changed.values())
+    stayed = 0 if change.dry_run else sum(found.values()) - sum(changed.values())
     if stayed > 0:
         text = (
             f"{terminal.count(stayed, 'message')} not {verb.done}: another message holds the "
@@ -395,11 +387,24 @@ def _change(
         if ids:
             raise terminal.CommandError(text, 1)
         terminal.note(text)
-    if not total and not choice.every:
+    if not any(found.values()) and not choice.every:
         if search is not None and search.unknown:
             raise terminal.CommandError(f"queue {name}: {search.unknown}")
         of = terminal.queues(found, quoted=True)
         raise terminal.CommandError(f"no {' or '.join(states)} message of {of} matches", 1)
+
+
+def _untold(_: int) -> None: ...
+
+
+def _run(verb: Command, parts: Sequence[QueuePart], total: int) -> dict[str, int]:
+    """Change the messages of each queue; returns how many."""
+    changed = {part.queue.name: 0 for part in parts}
+    with terminal.progress(f"messages {verb.done}", total) as update:
+        for part in parts:
+            part.told = partial(_further, update, sum(changed.values()))
+            changed[part.queue.name] = verb.run(part)
+    return changed
 
 
 def _chosen(verb: Command, ids: Sequence[str], choice: Choice) -> Sequence[str]:
@@ -462,17 +467,11 @@ def _states(
     }
 
 
-def _count(
-    db: fdbqueue.fdb.Database,
-    queue: fdbqueue.Queue,
-    choice: Choice,
-    wanted: Wanted,
-    states: Sequence[str],
-) -> int:
+def _count(part: QueuePart, choice: Choice) -> int:
     """How many messages are chosen; a filter has to test each of them."""
     if not choice.given:
-        depth = queue.depth(db)
-        return sum(int(getattr(depth, state)) for state in states)
+        depth = part.queue.depth(part.db)
+        return sum(int(getattr(depth, state)) for state in part.states)
     with terminal.progress("messages matched") as update:
-        part = QueuePart(db, queue, {}, wanted, states, update)
-        return part.change(queue.count)
+        part.told = update
+        return part.change(part.queue.count)

@@ -73,7 +73,7 @@ def list_(
             more,
         )
         works = {(each.host, each.process): each.work for each in found if each.work}
-        return listings.both(listed, _running([*works.items()], now_ms))
+        return listings.stacked(listed, _running([*works.items()], now_ms))
 
     listings.show(look, output)
 
@@ -124,7 +124,7 @@ def _processes(db: fdbqueue.fdb.Database, page: PageOptions) -> listings.View:
     headers = ["where", "worker", "queue", "handler", "taken", "handled", "failed", "seen"]
     listed = listings.table(headers, rows, values, "no worker runs", more)
     works = [((session.host, session.process), session.work) for _, session in found]
-    return listings.both(listed, _running(works, now_ms))
+    return listings.stacked(listed, _running(works, now_ms))
 
 
 def _work_json(work: fdbqueue.schema.consumers.Work) -> dict[str, object]:

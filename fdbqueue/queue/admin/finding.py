@@ -36,12 +36,13 @@ def find(
     """The messages of a queue in some states, state by state, page by page; each leased one takes
     a read of its own.
 
-    after: the id of the last message of an earlier call, which is still there.
+    after: the id of the last message of an earlier call; with several states one that is still
+        there.
 
     Not at one instant: what moves meanwhile may be missing, or come twice. Snapshot reads: no
     conflicts. Raises ``QueueNotFound``, ``InvalidArgument``.
     """
-    if after is not None:
+    if after is not None and len(states) > 1:
         last = queue.get(db, after)
         if last is None or last.state.value not in states:
             problem = "it is no longer there: begin without it"
@@ -113,9 +114,20 @@ def _dead(db: fdb.Database, queue: Queue, after: str | None) -> Iterator[Message
 def _standing(
     state: str, db: fdb.Database, queue: Queue, after: str | None
 ) -> Iterator[MessageState]:
-    while page := queue.messages(db, state, PAGE, after):
+    known = [after]
+    while True:
+        try:
+            page = queue.messages(db, state, PAGE, known[-1])
+        except InvalidArgument:
+            if len(known) == 1:
+                raise
+            # The last one is gone, as listings are no snapshot: the one before it will do.
+            known.pop()
+            continue
+        if not page:
+            return
         yield from page
-        after = page[-1].id
+        known = [after, *(each.id for each in page)]
 
 
 _READERS = {"leased": _leased, "dead": _dead}
