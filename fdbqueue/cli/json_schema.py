@@ -144,21 +144,10 @@ def consumer_json(consumer: Consumer) -> dict[str, Any]:
     """A consumer, as ``worker list --json`` prints it."""
     return {
         **fields(consumer, "id", "name", "priority"),
-        "state": consumer_state(consumer),
+        "state": consumer.says,
         "subscription": consumer.subscription or None,
         **fields(consumer, "holder", "host", "process", "started_at_ms", "seen_at_ms", "guard"),
     }
-
-
-def consumer_state(consumer: Consumer) -> str:
-    """The state of a consumer in words."""
-    if consumer.state is None:
-        return ""
-    text = consumer.state.name.lower().replace("_", " ")
-    full = [each for each in consumer.work if each.taken >= each.places]
-    if text != "not interested" or not full:
-        return text
-    return f"{text}: all {full[0].places} places are taken"
 
 
 def subscription_json(definition: Definition) -> dict[str, Any]:

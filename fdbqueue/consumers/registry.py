@@ -56,6 +56,17 @@ class Consumer(Struct, frozen=True):
     holder: bool = False
     work: tuple[Work, ...] = ()
 
+    @property
+    def says(self) -> str:
+        """Its state in words, and why it takes nothing where that is known; empty on no list."""
+        if self.state is None:
+            return ""
+        text = self.state.name.lower().replace("_", " ")
+        full = [each.places for each in self.work if each.taken >= each.places]
+        if self.state is not ConsumerState.NOT_INTERESTED or not full:
+            return text
+        return f"{text}: all {full[0]} places are taken"
+
 
 @transactional
 def register(

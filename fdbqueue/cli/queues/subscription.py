@@ -22,6 +22,9 @@ from ..parameters import (
 
 PLACES = "first, now (after all existing messages), or a message's id."
 
+COUNTED = 1_000
+"""How many messages are counted that a subscription has not seen."""
+
 app = Typer(
     name="subscription",
     help="Create, list, move and delete subscriptions.",
@@ -79,40 +82,34 @@ def create(
 def list_(name: QueueName, *, page: PageOptions, output: ListOutput) -> None:
     """List the subscriptions of a queue, and how far each has come.
 
-    That is the index of the last message that it has passed in each level.
+    That is the index of the last message that it has passed in each level; and how many ready
+    messages it has still to see, counted up to 1,000.
 
     \b
     Examples:
       fdbq subscription list orders
       fdbq subscription list orders --watch 1 --json
     """
+    from fdbqueue.queue.admin import finding
+
     db, queue = context.open_queue(name)
 
     def look() -> listings.View:
         subscriptions = queue.subscriptions.list(db)
         found, more = listings.page(subscriptions, lambda each: each.name, "subscription", page)
-        opened = [queue.subscriptions.open(db, each.name, create=False) for each in found]
-        places = [_places(each.positions(db)) for each in opened]
-        return listings.table(
-            ["name", "mode", "exclusive", "auto close", "passed", "selector"],
-            [
-                (
-                    each.name,
-                    each.mode.value,
-                    each.exclusive,
-                    each.auto_close,
-                    " ".join(f"{level}:{index}" for level, index in place.items()),
-                    "" if each.selector is None else each.selector.text,
-                )
-                for each, place in zip(found, places, strict=True)
-            ],
-            [
-                {**json_schema.subscription_json(each), "places": place}
-                for each, place in zip(found, places, strict=True)
-            ],
-            f"queue {name} has no subscriptions",
-            more,
-        )
+        rows, values = [], []
+        for each in found:
+            opened = queue.subscriptions.open(db, each.name, create=False)
+            places = _places(opened.positions(db))
+            lag = finding.lag(db, queue, each.name, COUNTED)
+            passed = " ".join(f"{level}:{index}" for level, index in places.items())
+            selector = "" if each.selector is None else each.selector.text
+            terms = each.mode.value, each.exclusive, each.auto_close
+            rows.append((each.name, *terms, passed, lag, selector))
+            values.append({**json_schema.subscription_json(each), "places": places, "lag": lag})
+        headers = ["name", "mode", "exclusive", "auto close", "passed", "lag", "selector"]
+        empty = f"queue {name} has no subscriptions"
+        return listings.table(headers, rows, values, empty, more)
 
     listings.show(look, output)
 

@@ -61,7 +61,7 @@ def list_(
                     each.id.hex(),
                     each.name,
                     each.priority,
-                    json_schema.consumer_state(each),
+                    each.says,
                     f"{each.subscription} (holder)" if each.holder else each.subscription,
                     f"{terminal.age(now_ms - each.seen_at_ms)} ago",
                     f"{each.host}:{each.process}" if each.host else "",
