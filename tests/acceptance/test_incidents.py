@@ -275,7 +275,7 @@ def test_a_producer_waits_for_room(
     assert (state, who in detail) == (WARNING, True)
     assert who in fdbq.ok("queue", "show", name).out
     page = TestClient(application(db, hosts=["testserver"])).get("/queue", params={"queue": name})
-    assert f"{producer.pid}</bdi> waits for room, with 1 call, since" in page.text
+    assert f"{producer.pid}</bdi> waits for room with 1 call (" in page.text
     fdbq.ok("message", "purge", name, "--all", "--yes")
     producer.communicate(timeout=DEADLINE)
     assert producer.returncode == 0

@@ -211,7 +211,7 @@ def test_a_queue_is_paused_and_resumed(
     act(acting, "pause")
     assert queue.options(db).paused
     page = acting.get("/queue", params={"queue": queue.name}).text
-    assert re.search(r'The queue is paused since <time class="age".*, by <bdi>\w+</bdi>', page)
+    assert re.search(r'The queue is paused \(<time class="age".*, by <bdi>\w+</bdi>\)', page)
     act(acting, "resume")
     assert not queue.options(db).paused
 
