@@ -13,6 +13,7 @@ import tenacity
 from fdbqueue import Depth, NewMessage, Queue
 from fdbqueue.errors import InvalidArgument, InvalidInput, InvalidOptions, LeaseLost, QueueNotFound
 from fdbqueue.messages import history
+from fdbqueue.queue.overview import survey
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from tests.taking import take
@@ -250,6 +251,32 @@ def test_a_paused_queue_takes_and_does_not_give(db: Database, queue: Queue) -> N
     queue.ack(db, delivery)
     queue.admin.resume(db)
     assert take(db, queue).payload == b"b"
+
+
+def test_a_pause_says_since_when_and_by_whom(
+    db: Database, space: Subspace, clock: ManualClock
+) -> None:
+    queue = Queue.create(db, "q", root=space, clock=clock)
+
+    def said() -> tuple[int, str] | None:
+        pause = survey(db, ["q"], root=space)["q"].pause
+        return None if pause is None else (pause.since_ms, pause.by)
+
+    began = clock.wall_ms()
+    queue.admin.pause(db, by="ann")
+    clock.seconds += 60
+    # Neither a second pause nor other options change that
+    queue.admin.pause(db, by="ben")
+    queue.set_options(db, lease=17)
+    assert said() == (began, "ann")
+    queue.admin.resume(db)
+    assert said() is None
+    queue.admin.pause(db)
+    assert said() == (clock.wall_ms(), "")
+    wrong: list[Any] = [None, 7, "x" * 201, "a\nb"]
+    for by in wrong:
+        with pytest.raises(InvalidArgument):
+            queue.admin.pause(db, by=by)
 
 
 def test_an_idle_queue_deletes_itself(db: Database, space: Subspace, clock: ManualClock) -> None:

@@ -15,6 +15,7 @@ from ...schema.consumers import ConsumerRef
 from ...store.binding import fdb
 from ...values.content import check_count, check_place
 from ...values.model import Delivery, Depth, LeasedMessage, Swept, Verification
+from ...values.options import check_name
 from ..queue_base import Handle, Transactor
 from . import housekeeping
 
@@ -32,13 +33,14 @@ class Admin:
     def pause(self, tr: Transactor, *, by: str = "") -> None:
         """Suspend receiving: the queue looks empty, and waiting consumers keep waiting.
 
-        by: who does it, for those who ask later. A queue that is paused already stays so since
-        then, and by whom.
+        by: who does it, for those who ask later: a name. A queue that is paused already stays so
+        since then, and by whom.
 
         Messages can still be enqueued, and leases settled. Conflicts with every concurrent
-        operation on the queue. Raises ``QueueNotFound``.
+        operation on the queue. Raises ``QueueNotFound``, ``InvalidArgument``.
         """
-        self._queue._run(tr, lambda tr: _set_paused(self._queue, tr, True, by))
+        name = "" if by == "" else check_name(by, "by")
+        self._queue._run(tr, lambda tr: _set_paused(self._queue, tr, True, name))
 
     def resume(self, tr: Transactor) -> None:
         """End a pause, and wake waiting consumers. Conflicts and errors as ``pause``."""

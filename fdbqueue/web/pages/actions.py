@@ -14,6 +14,8 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from ...queue.queue_base import composed
 from ...schema import audit_log
 from ...schema.keys import RootKeys
+from ...values.options import MAX_NAME_LENGTH
+from ...values.text import visible
 from ..actions import ACTIONS, ActionTerms
 from ..filters import Query
 from ..runs import ActionRun, Runs, asked_ms, new_id
@@ -89,7 +91,8 @@ class Acting:
         text = form.get("count", "")
         expected = int(text[:15]) if text.isascii() and text.isdecimal() else 0
         most = expected if ACTIONS[name].takes and form.get("whole") else None
-        terms = replace(terms, until_ms=moment, by=user_of(request).name)
+        by = visible(user_of(request).name)[:MAX_NAME_LENGTH]
+        terms = replace(terms, until_ms=moment, by=by)
         if not self._runs.start(ActionRun(id, name, terms, user_of(request), expected, most)):
             return PlainTextResponse("Too many actions are under way.\n", 503, {"retry-after": "5"})
         # Reloading what this leads to shows the action again, and does not repeat it.
