@@ -208,7 +208,9 @@ def test_a_process_is_lost_before_it_has_told_what_it_handles(
     workers.told.touch()
     message_id = Queue.open(db, name).enqueue(db, b"kills")
     workers.start("worker", stderr=True).wait(DEADLINE)
-    assert f"it holds {name} {message_id}" in told(db, name, "process")[1]
+    _, detail, advice = told(db, name, "process")
+    assert f"it holds {name} {message_id}" in detail
+    assert advice.endswith(f"fdbq message show {name} {message_id}")
 
 
 @pytest.mark.parametrize("why", ["no worker looks", "the queue is paused"])

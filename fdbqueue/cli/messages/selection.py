@@ -378,20 +378,26 @@ def _change(
         raise terminal.CommandError(
             f"no such {' or '.join(verb.states)} message: {', '.join(missed)}", 1
         )
-    stayed = 0 if change.dry_run else sum(found.values()) - sum(changed.values())
-    if stayed > 0:
-        text = (
-            f"{terminal.count(stayed, 'message')} not {verb.done}: another message holds the "
-            "unique key, it cannot be read, or somebody else was faster"
-        )
-        if ids:
-            raise terminal.CommandError(text, 1)
-        terminal.note(text)
+    if not change.dry_run:
+        _check_stayed(verb, sum(found.values()) - sum(changed.values()), named=bool(ids))
     if not any(found.values()) and not choice.every:
         if search is not None and search.unknown:
             raise terminal.CommandError(f"queue {name}: {search.unknown}")
         of = terminal.queues(found, quoted=True)
         raise terminal.CommandError(f"no {' or '.join(states)} message of {of} matches", 1)
+
+
+def _check_stayed(verb: Command, stayed: int, named: bool) -> None:
+    """Tell how many stayed as they are; raises ``CommandError`` if they were ``named`` by ids."""
+    if stayed <= 0:
+        return
+    text = (
+        f"{terminal.count(stayed, 'message')} not {verb.done}: another message holds the unique "
+        "key, it cannot be read, or somebody else was faster"
+    )
+    if named:
+        raise terminal.CommandError(text, 1)
+    terminal.note(text)
 
 
 def _untold(_: int) -> None: ...

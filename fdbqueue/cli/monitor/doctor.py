@@ -18,6 +18,7 @@ import fdbqueue
 from fdbqueue.values.groups import Group
 
 if TYPE_CHECKING:
+    from fdbqueue.consumers.registry import Consumer
     from fdbqueue.schema.consumers import Session
 
 from ...errors import CorruptData, QueueNotFound, StoreError
@@ -207,18 +208,13 @@ def _seen(
     repair: bool,
 ) -> Seen:
     from fdbqueue.consumers.consumer_states import ConsumerState
-    from fdbqueue.queue.admin.finding import lag, leases
+    from fdbqueue.queue.admin.finding import leases
 
     now_ms, depth, target = fdbqueue.Clock().wall_ms(), found.depth, found.options.dead_letter_queue
     held = [*islice(leases(db, queue), MAX_LEASES)] if depth.leased else []
     retrying = queue.messages(db, "retrying", SAMPLE) if depth.retrying else []
     present = queue.admin.consumers(db)
     living = [each for each in present if now_ms - each.seen_at_ms <= incidents.SILENT_MS]
-    places: dict[str, set[tuple[str, int]]] = {}
-    for each in present:
-        places.setdefault(each.name, set()).add((each.host, each.process))
-    names = [each.name for each in queue.subscriptions.list(db)]
-    unread = {*names} - {each.subscription for each in living}
     errors = Counter(each.message.last_error for each in retrying if each.message.last_error)
     return Seen(
         name=queue.name,
@@ -237,13 +233,7 @@ def _seen(
         ],
         errors=errors.most_common(1),
         deadly=_deadly(db, queue, depth, retrying, held),
-        # Of a name that several processes have, nobody knows which of them holds it.
-        holding=[
-            (place, f"{queue.name} {each.delivery.id}")
-            for each in held
-            if len(places.get(each.consumer, ())) == 1
-            for place in places[each.consumer]
-        ],
+        holding=[*_holding(queue.name, present, held)],
         overdue_ms=[now_ms - each.delivery.expires_at_ms for each in held if each.expired],
         held=queue_list.backlogs(db, queue) if depth.waiting else [],
         late=[
@@ -253,9 +243,7 @@ def _seen(
         ],
         groups=[each for each in queue.groups.list(db, SAMPLE) if _waits_in_vain(each)],
         producing=worker_list.producing(sessions, queue.name, now_ms, incidents.STUCK_MS),
-        unread=[
-            (name, count) for name in names if name in unread and (count := lag(db, queue, name))
-        ],
+        unread=[*_unread(db, queue, living)],
         target_exists=not target or bool(fdbqueue.survey(db, [target], root=context.subspace())),
         staged=[
             (sink, each.rows, now_ms - each.changed_at_ms)
@@ -263,6 +251,30 @@ def _seen(
         ],
         verified=None if not full else queue.admin.repair(db) if repair else queue.admin.verify(db),
     )
+
+
+def _holding(
+    queue: str, present: Sequence[Consumer], held: Sequence[fdbqueue.LeasedMessage]
+) -> Iterator[tuple[tuple[str, int], tuple[str, str]]]:
+    """Which processes hold which messages. Of a name that several have, nobody knows which does."""
+    places: dict[str, set[tuple[str, int]]] = {}
+    for each in present:
+        places.setdefault(each.name, set()).add((each.host, each.process))
+    for lease in held:
+        if len(some := places.get(lease.consumer, ())) == 1:
+            yield from ((place, (queue, lease.delivery.id)) for place in some)
+
+
+def _unread(
+    db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, living: Sequence[Consumer]
+) -> Iterator[tuple[str, int]]:
+    """The subscriptions that nobody reads, and how many messages they have not seen."""
+    from fdbqueue.queue.admin.finding import lag
+
+    read = {each.subscription for each in living}
+    for each in queue.subscriptions.list(db):
+        if each.name not in read and (count := lag(db, queue, each.name)):
+            yield each.name, count
 
 
 def _waiting_since(

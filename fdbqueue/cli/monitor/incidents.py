@@ -74,7 +74,7 @@ class Seen(Struct, frozen=True):
     works: Sequence[tuple[str, Work]] = ()
     errors: Sequence[tuple[str, int]] = ()
     deadly: Sequence[tuple[str, int, str]] = ()
-    holding: Sequence[tuple[tuple[str, int], str]] = ()
+    holding: Sequence[tuple[tuple[str, int], tuple[str, str]]] = ()
     overdue_ms: Sequence[int] = ()
     held: Sequence[queue_list.WaitingMessages] = ()
     late: Sequence[tuple[str, int]] = ()
@@ -108,20 +108,23 @@ def of(seen: Seen) -> Iterator[Finding]:
 
 
 def silent(
-    session: Session, silent_ms: int, state: str, holding: Sequence[str]
+    session: Session, silent_ms: int, state: str, holding: Sequence[tuple[str, str]]
 ) -> Iterator[Finding]:
     """A process that has given no sign of life for so long. state: what the system says of it here:
-    "stopped", "gone", or nothing. holding: the messages that it has leased."""
+    "stopped", "gone", or nothing. holding: what it has leased, by queue and id."""
     # One missed sign of life is enough where the system, too, says that the process is stopped.
     if silent_ms <= (MISSED_MS if state else SILENT_MS):
         return
-    told = [f"{work.queue} {one.id}" for work in session.work for one in work.running]
+    told = [(work.queue, one.id) for work in session.work for one in work.running]
     held = [*dict.fromkeys([*told, *holding])]
     is_so = f"it is {state}, and" if state else "it"
     detail = f"{is_so} has given no sign of life for {terminal.age(silent_ms)}"
-    if held:
-        detail += f"; it holds {', '.join(held[:3])}{' and others' * (len(held) > 3)}"
     advice = "its messages come back by themselves; start a worker in its place"
+    if held:
+        some = ", ".join(f"{queue} {one}" for queue, one in held[:3])
+        detail += f"; it holds {some}{' and others' * (len(held) > 3)}"
+        queue, one = held[0]
+        advice += f"; fdbq message show {shlex.quote(queue)} {one}"
     if state == "stopped":
         number = session.process
         advice = f"continue it: kill -CONT {number}; or end it: kill -KILL {number}"
