@@ -13,6 +13,7 @@ import pytest
 from fdbqueue.aio.driver import run
 from fdbqueue.store import client
 from fdbqueue.store.binding import fdb
+from fdbqueue.store.embedded import faults
 from fdbqueue.store.embedded.storage import commit
 from fdbqueue.store.embedded.storage.writer import Writer
 from fdbqueue.store.embedded.timers import timers
@@ -176,3 +177,28 @@ def test_a_deadline_leaves_nothing_behind_once_the_commit_is_made(db: Any) -> No
 
     loop(main())
     assert len(timers) < 250, "calls that are cancelled are swept out now and then"
+
+
+def test_faults_keep_nobody_from_leading(db: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Given faults in force, and a file that is always in use when somebody looks
+    lock = commit.Committer._lock
+    monkeypatch.setattr(commit.Committer, "_lock", lambda self, wait: wait and lock(self, wait))
+    faults.inject(1, {})
+
+    def patiently() -> None:
+        for n in range(50):
+            tr = db.create_transaction()
+            tr.options.set_timeout(int(1000 * DEADLINE))
+            tr[b"thread %d" % n] = b""
+            tr.commit().wait()
+
+    async def main() -> None:
+        threads = [asyncio.to_thread(patiently) for _ in range(3)]
+        await asyncio.gather(*threads, *(often(db, 50) for _ in range(3)))
+
+    # When threads that wait for so long at most and tasks commit together, then all do
+    try:
+        loop(main())
+    finally:
+        faults.stop()
+    assert len(list(db.get_range(b"", b"\xff"))) == 100

@@ -27,6 +27,7 @@ from typing import NamedTuple
 
 from .. import world
 from .codes import COMMIT_UNKNOWN, FUTURE_VERSION, NOT_COMMITTED, PROCESS_BEHIND, TOO_OLD, Fault
+from .helpers import HelperThread
 from .storage.commit import Committer
 from .transactions.commit_requests import CommitRequest
 
@@ -122,6 +123,12 @@ class Faults:
         if request.error is None and self._happens("unknown_committed"):
             raise Fault(COMMIT_UNKNOWN)
 
+
+background = HelperThread("fdbqueue-faults")
+"""Makes the commits of callers that do not wait while faults are injected: not the committer's
+lane, which others may need to lead while one of these waits."""
+
+os.register_at_fork(after_in_child=background.reset)
 
 active: Faults | None = None
 """The faults in force in this process, or None."""

@@ -125,8 +125,8 @@ def _commit(
         if faults.active is None:
             background.commit(store.committer, request, then)
         else:
-            store.committer.lane.start()
-            store.committer.lane.put((_commit_with_faults, tr, request, then))
+            faults.background.start()
+            faults.background.put((_commit_with_faults, tr, request, then))
         return
     if faults.active is not None:
         faults.active.commit(store.committer, request)
