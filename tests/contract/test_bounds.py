@@ -292,17 +292,13 @@ def test_a_room_out_of_range_is_refused(db: Database, queue: Queue, room: Any) -
     [
         ({"bounds": Bounds(messages=0)}, "bounds.messages"),
         ({"bounds": Bounds(bytes=-1)}, "bounds.bytes"),
-        ({"bounds": {"messages": 1.5}}, "bounds.messages"),
         (
             {"bounds": Bounds(messages=1, when_full="explode")},
             "not one of reject, drop-oldest, block",
         ),
-        ({"bounds": Bounds(when_full="block")}, "needs bounds.messages or bounds.bytes"),
         ({"bounds": Bounds(when_full="drop-oldest")}, "needs bounds.messages or bounds.bytes"),
-        ({"bounds": Bounds(dropped="elsewhere")}, "dropped"),
         ({"bounds": {"mesages": 1}}, "did you mean 'bounds.messages'"),
         ({"bounds": 10}, r"write bounds=Bounds"),
-        ({"bounds": Bounds(resume_at=0)}, "resume_at"),
         ({"bounds": Bounds(resume_at=1.01)}, "resume_at"),
         ({"bounds": {"resume_at": "half"}}, "resume_at"),
     ],

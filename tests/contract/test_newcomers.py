@@ -19,13 +19,11 @@ from fdbqueue import (
     Then,
     Worker,
     aio,
-    describe,
     transactional,
 )
 from fdbqueue.errors import CorruptData, InvalidArgument, InvalidPayload, InvalidSelector
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
-from tests.taking import take
 
 CALLS: dict[str, Callable[[Queue, Any], object]] = {
     "create": lambda queue, db: Queue.create(db, "other"),
@@ -178,20 +176,6 @@ def test_a_misspelt_argument_is_told_the_one_that_was_meant(
     for call in (subscription.receive, partial(subscription.receive_many, max_messages=2)):
         with pytest.raises(TypeError, match="no argument 'match'"):
             call(db, match="TRUE")  # its own selector says what it covers
-
-
-def test_what_is_shown_is_short_and_names_the_store(db: fdb.Database, space: fdb.Subspace) -> None:
-    created = Queue.create(db, "orders", root=space)
-    queue = Queue.open(db, "orders", root=space)
-    assert repr(created) == repr(queue)
-    queue.enqueue(db, b"x" * 1_000)
-    delivery = take(db, queue)
-    for each in (db, queue, delivery, delivery.message):
-        assert len(repr(each)) < 200
-    assert str(describe(db)) in repr(queue)
-    assert str(describe(db)) in repr(db)
-    assert delivery.id in repr(delivery)
-    assert delivery.id in repr(delivery.message)
 
 
 _aio: Any = aio

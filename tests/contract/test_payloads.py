@@ -257,18 +257,15 @@ ENDLESS.append(ENDLESS)
         (("tea", 2), "not tuple, which JSON gives back as list"),
         ({"lines": [1, ("tea", 2)]}, "tuple at payload['lines'][1]"),
         (math.nan, "the float nan, which JSON does not have"),
-        ([1.5, -math.inf], "the float -inf at payload[1]"),
         ({"a": {17: "tea"}}, "dict at payload['a'], whose key 17 is no str"),
         ({"scan": b"tea"}, "bytes at payload['scan'], which JSON does not have"),
-        ({1, 2}, "set, which"),
         (Level.LOW, "Level, which JSON gives back as int"),
         ([OrderedDict(a=1)], "OrderedDict at payload[0], which JSON gives back as dict"),
         ("\ud800", "surrogates not allowed"),
         ([10**4_400], "digits"),
         (ENDLESS, "more than 100"),
-        (object(), "object"),
     ],
-    ids=range(13),
+    ids=range(10),
 )
 def test_what_json_does_not_give_back_is_refused(
     db: Database, queue: Queue, value: Any, where: str

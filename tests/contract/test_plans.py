@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from fdbqueue import Depth, NewMessage, Queue
+from fdbqueue import Depth, KeyLimits, NewMessage, Queue
 from fdbqueue.errors import (
     BatchLost,
     Held,
@@ -506,3 +506,45 @@ def test_a_row_never_outgrows_a_value(db: Database, queue: Queue) -> None:
     assert payloads(db, run, start, until) == [bytes(8_000)] * 11
     assert all(len(kv.value) <= VALUE_LIMIT for kv in leased_rows(db, queue))
     assert sound(db, queue)
+
+
+@pytest.mark.parametrize("ttl", [None, 5])
+def test_what_waits_for_a_key_is_planned_once_behind_several_of_it(
+    db: Database, space: Subspace, clock: ManualClock, ttl: float | None
+) -> None:
+    # Given two of a key that are ready, though now it lets out one at a time, and others that wait
+    # for it, of which some expire
+    queue = Queue.create(db, "pair", root=space, keys=KeyLimits(concurrency=2), clock=clock)
+    sent = [NewMessage(b"%d" % n, key="k", ttl=ttl if n > 3 else None) for n in range(6)]
+    queue.enqueue_many(db, sent)
+    queue.set_options(db, keys=KeyLimits(concurrency=1))
+    clock.seconds += 10
+    # When they are planned
+    run = queue.streams.plans.planner("stream")
+    begin = run.begin(db)
+    until = run.next(db, begin)
+    # Then each comes once
+    live = sorted(each.payload for each in sent if each.ttl is None)
+    assert sorted(payloads(db, run, begin, until)) == live
+    assert sound(db, queue)
+    run.acknowledge(db, until)
+    assert queue.depth(db).done == len(live)
+    assert sound(db, queue)
+
+
+def test_of_a_run_what_has_expired_goes(db: Database, queue: Queue, clock: ManualClock) -> None:
+    queue.enqueue_many(
+        db, [NewMessage(b"%d" % n, key="k", ttl=[5, 50, None][n % 3]) for n in range(1, 8)]
+    )
+    clock.seconds += 6
+    run = queue.streams.plans.planner("stream")
+    start = run.begin(db)
+    until = run.next(db, start)
+    assert payloads(db, run, start, until) == [b"1", b"2", b"4", b"5", b"7"]
+    assert queue.depth(db).expired == 2
+    assert sound(db, queue)
+    clock.seconds += 50
+    queue.streams.plans.release(db, "stream")
+    assert queue.depth(db) == Depth(enqueued=7, ready=1, waiting=1, ready_bytes=2, expired=5)
+    assert sound(db, queue)
+    assert [message.payload for message in queue.peek(db)] == [b"2"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fdbqueue import Message, Queue, Worker
-from fdbqueue.consumers import eviction, registry, sessions, wakeups, watching
+from fdbqueue.consumers import registry, sessions, wakeups, watching
 from fdbqueue.consumers.consumer_states import ConsumerState
 from fdbqueue.consumers.credit import Credit
 from fdbqueue.schema.consumers import ConsumerRef
@@ -226,45 +226,6 @@ def test_a_process_that_was_taken_for_dead_notices_and_registers_anew(
     assert [one.id for one in queue.admin.consumers(db)] == [member.ref.id]
     member.leave()
     assert queue.admin.consumers(db) == []
-
-
-def test_thousands_of_consumers_of_a_dead_process_are_removed_in_bounded_steps(
-    db: Database, queue: Queue, root: RootKeys, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    count = 2_000
-    # Given a process that died with many consumers, some of them asleep
-    session = process(db, queue)
-
-    def add(tr: fdb.Transaction) -> None:
-        scope = queue._scope(tr)
-        for n in range(500):
-            consumer = registry.register(tr, scope, session, "gone", n % 3)
-            if n % 50 == 0:
-                wakeups.register(tr, scope, consumer)
-
-    for _ in range(count // 500):
-        queue._run(db, add)
-    clock.seconds += 16
-    # When another process beats
-    member = QueueConsumer(db, queue, "alive", 0, None)
-    member.join()
-    most, steps = 0, eviction.evict_expired
-
-    def step(*given: Any) -> eviction.Evicted:
-        nonlocal most
-        evicted = steps(*given)
-        most = max(most, len(evicted.consumers))
-        return evicted
-
-    monkeypatch.setattr(eviction, "evict_expired", step)
-    for _ in range(count):
-        member.session.beat(always=True)
-        if sessions_left(db, root) == 2:
-            break
-    # Then it is the only one left, and no transaction removed many
-    assert [one.id for one in queue.admin.consumers(db)] == [member.ref.id]
-    assert most == eviction.MAX_EVICTED
-    assert not queue.admin.verify(db).deviations
 
 
 @pytest.mark.parametrize("what", ["session", "consumer", "guard"])

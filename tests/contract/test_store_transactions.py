@@ -197,24 +197,6 @@ def test_predicates_sort_the_errors(db: Any) -> None:
     assert sorted_out(2004) == (False, False, False)
 
 
-@pytest.mark.parametrize(
-    ("code", "text"),
-    [
-        (1007, b"Transaction is too old to perform reads or be committed"),
-        (1020, b"Transaction not committed due to conflict with another transaction"),
-        (1021, b"Transaction may or may not have committed"),
-        (1025, b"Operation aborted because the transaction was cancelled"),
-        (1031, b"Operation aborted because the transaction timed out"),
-        (1036, b"Read or wrote an unreadable key"),
-        (2017, b"Operation issued while a commit was outstanding"),
-        (2101, b"Transaction exceeds byte limit"),
-        (9999, b"UNKNOWN_ERROR"),
-    ],
-)
-def test_errors_have_their_texts(db: Any, code: int, text: bytes) -> None:
-    assert fdb.FDBError(code).description == text
-
-
 def test_a_watch_fires_after_a_change(db: Any, space: Any) -> None:
     key = space.pack(("key",))
     value, watch = db.get_and_watch(key)

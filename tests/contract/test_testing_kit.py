@@ -147,27 +147,6 @@ def test_a_failed_assertion_shows_the_test_and_not_the_kit(
     assert all("assertions.py" not in str(path) for path in shown)
 
 
-def test_the_log_of_a_drain_says_what_follows_a_failure(
-    fdbqueue_db: fdb.Database, fdbqueue_queue: Make, caplog: pytest.LogCaptureFixture
-) -> None:
-    def fail(value: bytes) -> None:
-        raise ValueError
-
-    queue = fdbqueue_queue(max_attempts=2, backoff=None)
-    queue.enqueue(fdbqueue_db, b"x")
-    drain(fdbqueue_db, queue, fail, failures=True)
-    first, second = [record.message for record in caplog.records]
-    assert first.endswith("attempt 1 of 2, failed: ValueError; again at once")
-    assert second.endswith("attempt 2 of 2, failed: ValueError; that was the last attempt")
-
-
-def test_a_test_does_not_show_that_its_store_is_new(
-    request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
-) -> None:
-    request.getfixturevalue("fdbqueue_db")
-    assert caplog.records == []
-
-
 # -- at once ----------------------------------------------------------------------------------
 
 

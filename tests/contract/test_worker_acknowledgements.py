@@ -16,6 +16,7 @@ from fdbqueue.messages import settle
 from fdbqueue.store.binding import fdb
 from fdbqueue.values.states import Outcome
 from fdbqueue.worker import shared_state
+from fdbqueue.worker.consumer import QueueConsumer
 from tests.flaky import (
     CONFLICT,
     TIMED_OUT_COMMITTED,
@@ -238,3 +239,16 @@ class Counts:
     def ended(self, queue: str, ended: Any, began_ms: int, seconds: float, _: str) -> None:
         with self._lock:
             self.outcomes.update(outcome for _, outcome in ended)
+
+
+def test_messages_that_are_acknowledged_return_their_credit_in_the_same_transaction(
+    db: Database, queue: Queue
+) -> None:
+    queue.enqueue_many(db, payloads(4))
+    consumer = QueueConsumer(db, queue, "one", 0, None)
+    credit = Credit(messages=2)
+    held = consumer.fetch(credit, 2).deliveries
+    fetched = consumer.settle_and_fetch(credit, 2, held)
+    assert fetched is not None
+    assert [each.payload for each in fetched.deliveries] == [b"2", b"3"]
+    assert queue.depth(db) == Depth(enqueued=4, done=2, leased=2)

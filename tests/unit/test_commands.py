@@ -83,19 +83,6 @@ def test_what_the_script_for_a_release_calls_parses() -> None:
         parse(["fdbq", *shlex.split(line)])
 
 
-def test_a_wrong_example_would_be_found() -> None:
-    for line in ("fdbq message find", "fdbq enqueue orders --colour", "fdbq queue lst orders"):
-        with pytest.raises(Exception, match=r"Missing|No such"):
-            parse(line.split())
-
-
-def test_everything_is_explained() -> None:
-    for path, each in ALL.items():
-        assert each.help.split("\n")[0].endswith((".", ":")) or "\n" in each.help, path
-        for parameter in each.params:
-            assert parameter.name == "help" or parameter.help, f"{path}: {parameter.name}"
-
-
 def test_programs_get_json_from_every_command_that_ends() -> None:
     assert [
         path for path in ALL if path not in ENDLESS and "--json" not in options(ALL[path])
