@@ -146,30 +146,8 @@ class Writer:
         note: Callable[[int], None] | None,
     ) -> list[CommitRequest]:
         recent, shared = self._recent, self._file.shared
-        words = shared.words
-        if words[ANNOUNCED] != recent.newest:
-            recent.top_up(cursor.execute(_LOG_FROM, (recent.newest,)))
-            recent.trim(recent.newest - _KEEP_VERSIONS)
-        version = self._clock.now()
-        # Above those of commits that failed, too: watches take the number touched for seen.
-        if version <= recent.newest or version <= words[FLOOR] or version <= words[TOUCHED]:
-            version = max(recent.newest, words[FLOOR], words[TOUCHED]) + 1
-            self._clock.catch_up(version)
-        # The clock may have caught up with such a number before.
-        if version > _LAST_VERSION:
-            raise self._senseless()
-        accepted: list[CommitRequest] = []
-        for request in group:
-            # Nothing was committed since it read: then only its own group can conflict with it.
-            stale = request.read_version is not None and request.read_version < recent.newest
-            refusal = self._judge(request, accepted) if stale or accepted else 0
-            if refusal:
-                request.error = Fault(refusal)
-            else:
-                request.order = len(accepted)
-                if not request.plain:
-                    request.stamp(version)
-                accepted.append(request)
+        words, version = shared.words, self._next_version(cursor)
+        accepted = self._accepted(group, version)
         if note is not None:
             # Before the commit: if this process dies right after it, the outcomes are there.
             note(version)
@@ -214,6 +192,39 @@ class Writer:
         words[FLOOR] = version
         for request in accepted:
             request.version = version
+        return accepted
+
+    def _next_version(self, cursor: sqlite3.Cursor) -> int:
+        """The version of the next commit. Learns of those of other processes."""
+        recent, words = self._recent, self._file.shared.words
+        if words[ANNOUNCED] != recent.newest:
+            recent.top_up(cursor.execute(_LOG_FROM, (recent.newest,)))
+            recent.trim(recent.newest - _KEEP_VERSIONS)
+        version = self._clock.now()
+        # Above those of commits that failed, too: watches take the number touched for seen.
+        if version <= recent.newest or version <= words[FLOOR] or version <= words[TOUCHED]:
+            version = max(recent.newest, words[FLOOR], words[TOUCHED]) + 1
+            self._clock.catch_up(version)
+        # The clock may have caught up with such a number before.
+        if version > _LAST_VERSION:
+            raise self._senseless()
+        return version
+
+    def _accepted(self, group: list[CommitRequest], version: int) -> list[CommitRequest]:
+        """Those of a group that conflict with nothing, in their order, stamped with the version;
+        the others are refused."""
+        accepted: list[CommitRequest] = []
+        for request in group:
+            # Nothing was committed since it read: then only its own group can conflict with it.
+            stale = request.read_version is not None and request.read_version < self._recent.newest
+            refusal = self._judge(request, accepted) if stale or accepted else 0
+            if refusal:
+                request.error = Fault(refusal)
+            else:
+                request.order = len(accepted)
+                if not request.plain:
+                    request.stamp(version)
+                accepted.append(request)
         return accepted
 
     def _senseless(self) -> StoreFailed:
