@@ -148,7 +148,16 @@ TEA = page("READY")
         ("LEASE, planned", [AT, 0, 0, "billing", TEA, True, bytes(16), False, 1, 0]),
         ("DUE", [[5, 0, AT[2]], TEA]),
         ("DEAD", [AT, TEA, "rejected", 1_700_000_050_000]),
-        ("META", [bytes(range(16)).hex(), QueueOptions(levels=3).to_json(), None, []]),
+        (
+            "META",
+            [
+                bytes(range(16)).hex(),
+                QueueOptions(levels=3, paused=True).to_json(),
+                None,
+                [],
+                [1_700_000_000_000, "ann"],
+            ],
+        ),
         ("SUBSCRIPTION", ["audit", "acquire", None, False, False]),
         ("STATE", [bytes(range(16)), 89_000_000]),
         ("BACKLOG", [1_700_000_000_000, [3, None, None]]),
