@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from fdbqueue import Credit, Delivery, NewMessage, Queue, Ticket
 from fdbqueue.consumers import line, receiving
-from fdbqueue.consumers.receiving import returning_leader
+from fdbqueue.consumers.leader import LeaderStage
+from fdbqueue.consumers.receiving import returning_leader, waiting
 from fdbqueue.errors import Held, LeaseLost, NotFound
 from fdbqueue.queue.subscription import Subscription
 from fdbqueue.schema import once
@@ -243,3 +244,19 @@ def test_a_worker_of_lower_priority_leaves_the_line_to_one_that_waits_above(
     assert texts(high.fetch(Credit(), 1).deliveries) == ["eu1"]
     for one in (low, high):
         one.leave()
+
+
+def test_who_closes_itself_in_a_round_relies_on_no_arrival(db: Database, queue: Queue) -> None:
+    # Given a leader that finds nothing, so that its subscription closes itself
+    once_only = queue.subscriptions.open(db, "once", selector="region = 'eu'", auto_close=True)
+    ticket = ask(db, once_only)
+    waiter = waiting._Waiter(db, once_only._access, ticket, None)
+    round_ = db.create_transaction()
+    waiter._round(round_, LeaderStage.UNANSWERED)
+    # When a message comes meanwhile
+    put(db, queue, "eu1")
+    # Then it stays open for that
+    with pytest.raises(fdb.FDBError) as caught:
+        round_.commit().wait()
+    assert caught.value.code == 1020
+    assert answer(db, once_only, ticket) == ["eu1"]
