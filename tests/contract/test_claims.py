@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Delivery, Queue
+from fdbqueue import Delivery, Depth, Queue
+from fdbqueue.errors import LeaseLost, OwnWritesUnseen
 from fdbqueue.messages import run
-from fdbqueue.messages.delivery import lease_expiry
+from fdbqueue.messages.delivery import lease, lease_expiry
 from fdbqueue.schema.key_kinds import Kind
 from fdbqueue.schema.keys import QueueKeys
 from fdbqueue.schema.leases import pack_expiry
@@ -158,3 +159,61 @@ def test_a_batch_that_is_taken_aborts_no_cursor_behind_it(db: fdb.Database, queu
     assert len(queue.receive_many(db, 5)) == 5
     tr.commit().wait()
     assert watcher.browse(db, 10) == []
+
+
+def test_more_than_a_claim_holds_is_taken_in_several(
+    db: fdb.Database, queue: Queue, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "MAX_TOGETHER", 7)
+    queue.enqueue_many(db, [b"%02d" % n for n in range(20)])
+    held = queue.receive_many(db, 20)
+    assert stored(db, queue) == [20, 0, 3]
+    assert queue.admin.verify(db).ok
+    queue.ack(db, held[7:14])
+    assert stored(db, queue) == [13, 0, 2]
+    queue.ack(db, held[:6])
+    clock.seconds += 61
+    assert returned(db, queue) == [b"06", *(b"%02d" % n for n in range(14, 20))]
+
+
+def test_a_delivery_given_twice_is_settled_once_or_not_at_all(
+    db: fdb.Database, queue: Queue
+) -> None:
+    queue.enqueue_many(db, [b"1", b"2"])
+    held = queue.receive_many(db, 2)
+    with pytest.raises(LeaseLost):
+        queue.ack(db, [held[0], held[0]])
+    assert queue.depth(db).leased == 2
+    queue.ack(db, held)
+    assert queue.depth(db) == Depth(enqueued=2, done=2)
+
+
+def test_a_batch_that_is_taken_leaves_what_others_put_between_it(
+    db: fdb.Database, queue: Queue, clock: ManualClock
+) -> None:
+    # Given a batch in whose middle a message has come back
+    queue.enqueue_many(db, [b"%02d" % n for n in range(20)])
+    held = queue.receive_many(db, 20)
+    queue.release(db, held[10], delay=0)
+    # When another takes that one, while the others are settled
+    settle = db.create_transaction()
+    queue.ack(settle, held[:10] + held[11:])
+    other = queue.receive(db)
+    settle.commit().wait()
+    # Then it keeps it
+    assert other is not None
+    assert queue.depth(db) == Depth(enqueued=20, leased=1, done=19)
+    queue.ack(db, other)
+    assert queue.admin.verify(db).ok
+
+
+def test_a_batch_in_a_transaction_that_sees_no_writes_is_refused(
+    db: fdb.Database, queue: Queue
+) -> None:
+    queue.enqueue_many(db, [b"1", b"2"])
+    tr = db.create_transaction()
+    tr.options.set_snapshot_ryw_disable()
+    queue.enqueue(tr, b"urgent", priority=9)
+    with pytest.raises(OwnWritesUnseen):
+        queue.receive_many(tr, 2)
+    assert payloads(queue.receive_many(db, 3)) == [b"1", b"2"]

@@ -124,3 +124,79 @@ def test_two_subscriptions_that_pass_each_others_messages_do_not_conflict(
     assert use(one, europe) == ["eu1", "eu2"]
     assert use(other, states) == ["us1", "us2"]
     assert (conflicts(one), conflicts(other)) == (False, False)
+
+
+def test_indexes_that_were_passed_and_purged_are_never_used_again(
+    db: Database, queue: Queue, take: Take
+) -> None:
+    put(db, queue, "us1", "us2", "us3")
+    assert take(db) == []
+    assert queue.purge(db).taken == 3
+    put(db, queue, "eu1")
+    assert take(db) == ["eu1"]
+
+
+@pytest.mark.parametrize("to", ["now", "id"])
+def test_seeking_forward_leaves_no_message_half_seen(db: Database, queue: Queue, to: str) -> None:
+    browser = queue.subscriptions.open(db, "audit", mode="browse")
+    paused = db.create_transaction()
+    put(paused, queue, "eu-late")
+    put(db, queue, "us1", "us2")
+    last = queue.peek(db, 2)[1]
+    browser.seek(db, to if to == "now" else last.id)
+    assert conflicts(paused), "it would have come to stand before the cursor"
+    put(db, queue, "eu-late")
+    assert use(db, browser) == (["eu-late"] if to == "now" else ["us2", "eu-late"])
+
+
+def test_a_release_that_does_not_know_of_a_new_subscription_fails(
+    db: Database, queue: Queue
+) -> None:
+    put(db, queue, "eu1", "us1")
+    delivery = queue.receive(db)
+    assert delivery is not None
+    release = db.create_transaction()
+    queue.release(release, delivery)
+    europe = queue.subscriptions.open(db, "europe", selector="region = 'eu'")
+    assert use(db, europe) == []
+    assert conflicts(release), "it has moved back no cursor of that subscription"
+    queue.release(db, delivery)
+    assert use(db, europe) == ["eu1"]
+
+
+def test_a_changed_selector_does_not_lose_to_a_move_under_the_old_one(
+    db: Database, queue: Queue
+) -> None:
+    europe = queue.subscriptions.open(db, "one", selector="region = 'eu'")
+    put(db, queue, "us1", "us2")
+    move = db.create_transaction()
+    assert use(move, europe) == []
+    europe.set_selector(db, "region = 'us'")
+    assert conflicts(move)
+    assert use(db, europe) == ["us1", "us2"]
+
+
+def test_an_exclusive_subscription_is_given_to_one_of_two(db: Database, queue: Queue) -> None:
+    put(db, queue, "eu1", "eu2")
+    mine = queue.subscriptions.open(db, "one", exclusive=True)
+    yours = queue.subscriptions.open(db, "one")
+    one, other = db.create_transaction(), db.create_transaction()
+    assert use(one, mine, 1) == ["eu1"]
+    assert use(other, yours, 1) == ["eu1"]
+    assert [conflicts(one), conflicts(other)] == [False, True]
+
+
+@pytest.mark.parametrize("priority", [0, 9])
+@pytest.mark.parametrize("mode", ["acquire", "browse"])
+def test_a_subscription_does_not_close_while_a_message_arrives(
+    db: Database, queue: Queue, mode: str, priority: int
+) -> None:
+    closing = queue.subscriptions.open(
+        db, "europe", mode=mode, selector="region = 'eu'", auto_close=True
+    )
+    put(db, queue, "us1")
+    close = db.create_transaction()
+    assert use(close, closing) == []
+    put(db, queue, "eu1", priority=priority)
+    assert conflicts(close), "it has not seen the end"
+    assert use(db, closing) == ["eu1"]

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from fdbqueue import Delivery, Queue
+from fdbqueue import Delivery, Queue, Worker
 from fdbqueue.consumers import eviction, sessions
 from fdbqueue.consumers.credit import Credit
 from fdbqueue.errors import LeaseLost, TransactionTooLarge
 from fdbqueue.messages.delivery import lease_shortening
 from fdbqueue.schema.keys import QueueKeys, RootKeys
+from fdbqueue.schema.leases import holder_of
 from fdbqueue.store.binding import fdb
+from fdbqueue.store.clocks import VERSIONS_PER_SECOND, Moment
 from fdbqueue.testing import ManualClock
+from fdbqueue.worker import process_session
 from fdbqueue.worker.consumer import QueueConsumer
+from fdbqueue.worker.leases import lease_extender
 from fdbqueue.worker.process_session import ProcessSession
 from tests.audit import sound
+from tests.consumers import register
+from tests.patience import DEADLINE, eventually
 from tests.schemes import forced
 from tests.taking import payloads
 
@@ -263,3 +270,148 @@ def test_a_consumer_with_many_leases_is_evicted_by_a_person(
     assert queue.depth(db).leased == 15
     assert [one.id for one in queue.admin.consumers(db)] == [other.ref.id]
     sound(db, queue)
+
+
+def held_by(db: Database, queue: Queue) -> int:
+    return queue.depth(db).leased
+
+
+def ends_before(db: Database, queue: Queue, seconds: float) -> bool:
+    """Whether any lease ends within so many seconds."""
+    tr = db.create_transaction()
+    every, keys = queue._keys.expiry.rows, queue._keys
+    last = queue._scope(tr).version(tr) + int(seconds * VERSIONS_PER_SECOND)
+    return any(keys.expiry.parse(kv.key)[0] < last for kv in tr.get_range(every.start, every.stop))
+
+
+def test_leases_of_others_and_of_plans_stay(
+    db: Database, queue: Queue, clock: ManualClock, root: RootKeys
+) -> None:
+    # Given leases of a living worker, of a process without a session, and of a stream
+    filled(db, queue, 40)
+    run = queue.streams.plans.planner("stream")
+    begin = run.begin(db)
+    end = run.next(db, begin, messages=10)
+    alive, dead = consumer(db, queue), consumer(db, queue)
+    lives, plain = alive.fetch(Credit(), 5).deliveries, queue.receive_many(db, 5, lease=LEASE)
+    for _ in range(3):
+        dead.fetch(Credit(), 3)
+    # When another process dies
+    clock.seconds += 10
+    alive.session.beat(always=True)
+    clock.seconds += DEAD - 10
+    assert queue.admin.evict(db) == [dead.ref.id]
+    clock.seconds += RETURNED - DEAD
+    queue.admin.sweep(db)
+    # Then they can still be settled
+    assert queue.depth(db).leased == 10 + 5 + 5
+    queue.ack(db, [*lives, *plain])
+    run.acknowledge(db, end)
+    assert queue.depth(db).done == 20
+    sound(db, queue)
+
+
+@pytest.mark.parametrize("beside", [0, 1])
+def test_a_new_end_that_is_the_original_one_of_other_leases_of_a_claim_keeps_these(
+    db: Database, queue: Queue, clock: ManualClock, beside: int
+) -> None:
+    # Given a claim with leases that end at different times
+    filled(db, queue, 3)
+    member = consumer(db, queue, lease=60)
+    held = member.fetch(Credit(), 3).deliveries
+    queue.extend(db, held[:1], 600)
+    every, keys = queue._keys.expiry.rows, queue._keys
+    (first, _) = [keys.expiry.parse(kv.key) for kv in db.get_range(every.start, every.stop)]
+    # When the later ones are to end with the others, or a moment before
+    wall_ms = queue._clock.wall_ms() + 60_000
+    end = Moment(first[0] - beside, wall_ms)
+    lease_shortening.shorten(db, keys, {holder_of(member.ref.id): end}, b"")
+    # Then each still has its end
+    sound(db, queue)
+    queue.extend(db, held[:2], 300)
+    sound(db, queue)
+    clock.seconds += 61
+    assert payloads(queue.receive_many(db, 3)) == [b"2"]
+
+
+def test_a_handler_whose_worker_was_evicted_commits_nothing(
+    db: Database, space: fdb.Subspace
+) -> None:
+    # Given a transactional handler at work
+    queue = Queue.create(db, "orders", root=space, lease=LEASE)
+    queue.enqueue(db, b"a")
+    begun, go_on, runs = threading.Event(), threading.Event(), []
+
+    def handle(tr: fdb.Transaction, payload: bytes) -> None:
+        runs.append(payload)
+        tr.add(space.pack(("effects",)), (1).to_bytes(8, "little"))
+        if len(runs) == 1:
+            begun.set()
+            assert go_on.wait(DEADLINE)
+
+    with Worker(db, 1, prefetch=0).add(queue, handle):
+        assert begun.wait(DEADLINE)
+        # When a person evicts its worker, and somebody else handles the message
+        queue.admin.evict(db, *queue.admin.consumers(db))
+        queue.admin.sweep(db)
+        queue.retry(db, states="retrying")  # It would rest for a while.
+        (found,) = [queue.receive(db)]
+        assert found is not None
+        queue.ack(db, found)
+        go_on.set()
+        eventually(lambda: held_by(db, queue) == 0)
+    # Then its effect is not there
+    assert db[space.pack(("effects",))] is None
+    assert queue.depth(db).done == 1
+
+
+def test_a_worker_that_returns_keeps_what_has_not_returned(
+    db: Database, space: fdb.Subspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (process_session, lease_extender):
+        monkeypatch.setattr(module, "BEAT_SECONDS", 0.1)
+    # Given a worker that handles one message, and holds others
+    clock = ManualClock()
+    queue = Queue.create(db, "orders", root=space, lease=LEASE, clock=clock)
+    filled(db, queue, 4)
+    gate, handled = threading.Event(), []
+
+    def handle(payload: bytes) -> None:
+        handled.append(payload)
+        assert gate.wait(DEADLINE)
+
+    with Worker(db, 1, prefetch=3).add(queue, handle):
+        eventually(lambda: held_by(db, queue) == 4 and len(handled) == 1)
+        (before,) = queue.admin.consumers(db)
+        # When it is taken for dead before its leases end
+        later = Queue.open(db, "orders", root=space, clock=ManualClock(seconds=DEAD))
+        assert later.admin.evict(db) == [before.id]
+        # Then it registers anew, and its leases are extended
+        eventually(lambda: [one.id != before.id for one in queue.admin.consumers(db)] == [True])
+        eventually(lambda: not ends_before(db, queue, 60))
+        clock.seconds += 60
+        queue.admin.sweep(db)
+        assert held_by(db, queue) == 4
+        gate.set()
+        eventually(lambda: queue.depth(db).done == 4)
+    # And each is handled once
+    assert handled == [b"0", b"1", b"2", b"3"]
+
+
+def test_a_worker_that_could_not_unregister_gives_signs_of_life_while_it_finishes(
+    db: Database, queue: Queue, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, leaving = register(db, queue, "other"), consumer(db, queue)
+    session = leaving.session
+
+    def fail(*given: object) -> None:
+        raise fdb.FDBError(1031)
+
+    with monkeypatch.context() as broken:
+        broken.setattr("fdbqueue.consumers.registry.unregister", fail)
+        with pytest.raises(Exception, match=r"1031|did not end"):
+            leaving.leave()
+    # Then its session stays until the consumer has left after all
+    clock.seconds += 14
+    session.beat(always=True)
+    assert [one.id for one in queue.admin.consumers(db)] == [other.id]

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar, cast
 
 import pytest
 
 from fdbqueue import Delivery, Queue
 from fdbqueue.errors import LeaseLost, QueueError
+from fdbqueue.store import tasks
 from fdbqueue.store.binding import fdb
 from fdbqueue.store.combine import Combiner
 from tests.flaky import CONFLICT, PLANS, FlakyDatabase
@@ -129,3 +131,71 @@ def test_a_process_forked_in_a_turn_has_turns_of_its_own(db: fdb.Database, queue
         os._exit(others(queue)._taken)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     others(queue)._taken = False
+
+
+def in_a_thread(work: Callable[[], T]) -> T:
+    """What work returns, in a thread that is not the main one."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(work).result(DEADLINE)
+
+
+def test_the_end_of_a_message_makes_the_next_one_of_its_key_ready_for_the_same_threads(
+    db: fdb.Database, queue: Queue
+) -> None:
+    for n in range(2):
+        queue.enqueue(db, b"%d" % n, key="k")
+    held = queue.receive_many(db, 1)
+    together = Together(db, queue)
+    together.receives(held)
+    together.receives()
+    assert together.go() == [[b"1"], []]
+
+
+def test_an_interrupted_thread_leaves_nothing_behind(
+    db: fdb.Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a thread that is interrupted while another one asks for both
+    queue.enqueue_many(db, [b"0", b"1"])
+    together = Together(db, queue)
+    together.receives()
+    event, interrupted = tasks.Event, threading.Event()
+    wait = event.wait
+
+    def interrupt(turn: tasks.Event, seconds: float | None = None) -> bool:
+        monkeypatch.setattr(event, "wait", wait)
+        together.found[1] = []
+        threading.Thread(target=together.go).start()
+        wait(turn)
+        raise KeyboardInterrupt
+
+    def asks() -> None:
+        try:
+            queue.receive(db)
+        except KeyboardInterrupt:
+            interrupted.set()
+
+    monkeypatch.setattr(event, "wait", interrupt)
+    in_a_thread(asks)
+    assert interrupted.is_set()
+    # Then the other one has its message, and the interrupted one has given back its own
+    for thread in together._threads:
+        thread.join(DEADLINE)
+    assert payloads(together.found[0]) == [b"0"]  # type: ignore[arg-type]
+    assert payloads(queue.peek(db, 2)) == [b"1"]
+    # And the queue goes on
+    assert payloads(queue.receive_many(db, 1)) == [b"1"]
+
+
+def test_no_thread_waits_for_the_main_thread(db: fdb.Database, queue: Queue) -> None:
+    # Given the main thread, in the middle of a receive: a signal may interrupt it anywhere
+    queue.enqueue_many(db, [b"0", b"1"])
+    found: list[list[bytes]] = []
+
+    def meanwhile() -> None:
+        if not found:
+            found.append(in_a_thread(lambda: payloads(queue.receive_many(db, 1))))
+
+    # When a thread asks, then it has its answer before the main thread has
+    flaky = cast("fdb.Database", FlakyDatabase(db, [], before=meanwhile))
+    mine = payloads(queue.receive_many(flaky, 1))
+    assert sorted([*found[0], *mine]) == [b"0", b"1"]

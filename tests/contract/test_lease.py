@@ -6,6 +6,7 @@ import pytest
 
 from fdbqueue import Depth, Queue
 from fdbqueue.errors import InvalidArgument, InvalidOptions, LeaseLost
+from fdbqueue.schema.keys import QueueKeys
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.values import backoff
@@ -254,3 +255,116 @@ def test_by_default_a_failing_message_rests_longer_and_longer_and_is_given_up_af
     days = 86_400
     assert 2.25 * days < total(min) < 2.3 * days
     assert 3.3 * days < total(max) < 3.4 * days
+
+
+def test_a_leased_message_is_delivered_to_nobody_else(db: Database, queue: Queue) -> None:
+    queue.enqueue_many(db, [b"a", b"b"])
+    first, second, third = queue.receive(db), queue.receive(db), queue.receive(db)
+    assert first is not None
+    assert second is not None
+    assert (first.payload, second.payload, third) == (b"a", b"b", None)
+    assert first.token != second.token
+
+
+def test_a_batch_is_leased_in_order_and_settled_as_one(db: Database, queue: Queue) -> None:
+    queue.enqueue_many(db, [b"%d" % n for n in range(5)])
+    found = queue.receive_many(db, 3)
+    assert [d.payload for d in found] == [b"0", b"1", b"2"]
+    queue.ack(db, found[1])
+    with pytest.raises(LeaseLost):
+        queue.ack(db, found)
+    assert queue.depth(db).leased == 2, "a batch with one lost lease settles nothing"
+    queue.ack(db, [found[0], found[2]])
+    assert queue.depth(db) == Depth(enqueued=5, ready=2, done=3, ready_bytes=2)
+
+
+@pytest.mark.parametrize("knows", [True, False])
+def test_what_an_extension_leaves_behind_is_removed_when_it_is_due(
+    db: Database, queue: Queue, clock: ManualClock, knows: bool
+) -> None:
+    queue.enqueue(db, b"a")
+    delivery = queue.receive(db)
+    assert delivery is not None
+    clock.seconds += 1
+    extended = queue.extend(db, delivery)
+
+    def left() -> list[int]:
+        kinds = (QueueKeys.lease, QueueKeys.until, QueueKeys.expiry)
+        ranges = [queue._keys.kind(kind) for kind in kinds]
+        return [len(db.get_range(every.start, every.stop)) for every in ranges]
+
+    queue.ack(db, extended if knows else delivery)
+    assert left() == [0, 0, 0 if knows else 1]
+    assert queue.admin.verify(db).ok
+    clock.seconds += 61
+    assert queue.receive(db) is None
+    assert left() == [0, 0, 0]
+    assert queue.depth(db) == Depth(enqueued=1, done=1)
+
+
+def test_leases_settled_together_are_read_with_others_between_them(
+    db: Database, queue: Queue, clock: ManualClock
+) -> None:
+    # Given a batch with two messages of another behind each of its own, some of them extended
+    ids = queue.enqueue_many(db, [b"%d" % n for n in range(120)])
+    first = queue.receive_many(db, 120)
+    kept = first[::3]
+    given_back = [each for each in first if each not in kept]
+    queue.release(db, given_back, delay=0)
+    second = queue.receive_many(db, 80)
+    assert {each.id for each in [*kept, *second]} == {*ids}
+    queue.extend(db, kept[:30], 90)
+    # When one of them is settled by itself, then together they are not
+    queue.ack(db, kept[7])
+    with pytest.raises(LeaseLost) as lost:
+        queue.ack(db, kept)
+    assert lost.value.message_id == kept[7].id
+    with pytest.raises(LeaseLost):
+        queue.ack(db, given_back)
+    assert queue.depth(db) == Depth(enqueued=120, leased=119, done=1)
+    # And the rest is settled, each once, whatever expires afterwards
+    queue.ack(db, [each for each in kept if each is not kept[7]])
+    queue.ack(db, second)
+    assert queue.depth(db) == Depth(enqueued=120, done=120)
+    clock.seconds += 1_000
+    assert queue.receive(db) is None
+    assert queue.admin.verify(db).ok
+
+
+def test_waiting_for_nothing_ends_in_time_and_leaves_no_trace(
+    db: Database, queue: Queue, space: Subspace
+) -> None:
+    def stored() -> list[bytes]:
+        found = db.get_range(space.range().start, space.range().stop)
+        return [kv.key for kv in found if not kv.key.startswith(queue._keys.once.prefix)]
+
+    before = stored()
+    assert queue.receive(db, wait=0.05) is None
+    assert stored() == before, "but for the record of a commit, which is swept later"
+
+
+@pytest.mark.parametrize("scheme", ["first", "auto"])
+def test_a_large_message_that_dies_elsewhere_leaves_room_for_a_large_batch(
+    db: Database, space: Subspace, clock: ManualClock, scheme: str
+) -> None:
+    # Given 8 MB whose last lease has lapsed, which go to another queue, and 7 MB that are ready
+    dead = Queue.create(db, "dead", root=space, clock=clock)
+    queue = forced(Queue.create(
+        db, "large", root=space, clock=clock, max_deaths=1, lease=60,
+        dead_letter_queue="dead",
+    ), scheme)  # fmt: skip
+    queue.enqueue(db, bytes(8_000_000))
+    assert queue.receive(db) is not None
+    for _ in range(4):
+        queue.enqueue_many(db, [bytes(88_000)] * 20)
+    clock.seconds += 61
+
+    # When they are received
+    found = queue.receive_many(db, 80)
+
+    # Then some are, and the others follow
+    assert found
+    assert dead.depth(db).ready == 1
+    while more := queue.receive_many(db, 80):
+        found += more
+    assert len(found) == 80

@@ -10,10 +10,10 @@ from typing import Any, cast
 import pytest
 
 from fdbqueue import Delivery, Depth, Queue, Ticket
-from fdbqueue.consumers import line
+from fdbqueue.consumers import fulfilment, line
 from fdbqueue.consumers.leader import LeaderStage
 from fdbqueue.consumers.receiving import returning_leader, waiting
-from fdbqueue.errors import LeaseLost
+from fdbqueue.errors import InvalidArgument, LeaseLost
 from fdbqueue.schema.consumers import Request
 from fdbqueue.schema.keys import QueueKeys
 from fdbqueue.store.binding import fdb
@@ -478,3 +478,107 @@ def test_auto_without_contention_stands_in_no_line(
     assert flaky.commits == 1
     assert queue.receive(cast("Database", flaky), ack=[delivery]) is None
     assert flaky.commits == 2, "the ack and the empty answer are one commit"
+
+
+def rows(db: Database, space: Subspace) -> list[tuple[bytes, bytes]]:
+    within = space.range()
+    return [(kv.key, kv.value) for kv in db.get_range(within.start, within.stop)]
+
+
+def test_a_round_hands_out_a_few_hundred_messages_and_leaves_the_rest_of_the_line_to_the_next(
+    db: Database, queue: Queue
+) -> None:
+    # Given a line that asks for more than a round hands out, and enough messages
+    sizes = [fulfilment.MAX_MESSAGES + 50, 150, 150, 1]
+    tickets = [queue.line.request(db, max_messages=size) for size in sizes]
+    queue.enqueue_many(db, [b"%04d" % n for n in range(sum(sizes) - 100)])
+    # When the leader leads
+    found = payloads(queue.line.collect(db, tickets[0]))
+    # Then every request gets what it asks for, the oldest first, as far as there are messages
+    assert len(found) == sizes[0]
+    rest = [payloads(queue.line.collect(db, ticket, wait=0)) for ticket in tickets[1:]]
+    assert [len(one) for one in rest] == [150, 51, 0]
+    found += [payload for one in rest for payload in one]
+    assert found == [b"%04d" % n for n in range(sum(sizes) - 100)]
+
+
+def test_waiting_in_line_is_refused_inside_a_transaction(db: Database, queue: Queue) -> None:
+    with pytest.raises(InvalidArgument, match="with a database"):
+        queue.receive(db.create_transaction(), wait=1)
+
+
+def test_whoever_joins_while_the_leader_leaves_looks_again(db: Database, queue: Queue) -> None:
+    leader = queue.line.request(db)
+    joining = db.create_transaction()
+    queue.line.request(joining)
+    queue.line.withdraw(db, leader)
+    with pytest.raises(fdb.FDBError) as caught:
+        joining.commit().wait()
+    assert caught.value.code == 1020
+
+
+def test_a_withdrawal_that_comes_too_late_returns_the_message(db: Database, queue: Queue) -> None:
+    leader, other = queue.line.request(db), queue.line.request(db)
+    queue.enqueue_many(db, [b"a", b"b"])
+    queue.line.collect(db, leader)
+    (taken,) = queue.line.withdraw(db, other)
+    queue.ack(db, taken)
+    assert queue.depth(db) == Depth(enqueued=2, leased=1, done=1)
+
+
+def test_a_leader_that_withdraws_hands_over_to_the_oldest(
+    db: Database, queue: Queue, quiet: Callable[[], bool]
+) -> None:
+    leader, second, third = (queue.line.request(db) for _ in range(3))
+    queue.line.withdraw(db, leader)
+    queue.enqueue_many(db, [b"a", b"b"])
+    assert payloads(queue.line.collect(db, second)) == [b"a"]
+    assert payloads(queue.line.collect(db, third)) == [b"b"]
+    assert quiet()
+
+
+def test_time_that_ends_while_messages_are_there_ends_with_a_message(
+    db: Database, queue: Queue
+) -> None:
+    first, second = queue.line.request(db), queue.line.request(db)
+    queue.enqueue_many(db, [b"a", b"b"])
+    assert payloads(queue.line.collect(db, second, wait=0)) == [b"b"], "the older one comes first"
+    assert payloads(queue.line.collect(db, first, wait=0)) == [b"a"]
+
+
+def test_who_looks_for_its_answer_collects_it_without_a_commit(
+    db: Database, queue: Queue, space: Subspace, impatient: None
+) -> None:
+    first = queue.line.request(db)
+    second = looking(db, queue)
+    queue.enqueue_many(db, [b"a", b"b"])
+    assert payloads(queue.line.collect(db, first)) == [b"a"]
+    stored = rows(db, space)
+    (held,) = queue.line.collect(db, second)
+    assert rows(db, space) == stored
+    queue.ack(db, held)
+
+
+def test_a_leader_that_lost_the_lead_while_it_paused_is_served_all_the_same(
+    db: Database, queue: Queue, clock: ManualClock, impatient: None
+) -> None:
+    paused, second = queue.line.request(db), queue.line.request(db)
+    clock.seconds += 3
+    queue.enqueue_many(db, [b"a", b"b", b"c"])
+    assert payloads(queue.line.collect(db, second)) == [b"b"]
+    assert payloads(queue.line.collect(db, paused)) == [b"a"]
+
+
+def test_a_leader_that_finds_no_message_for_itself_alone_serves_the_line(
+    db: Database,
+    queue: Queue,
+    away: Delivery,
+    monkeypatch: pytest.MonkeyPatch,
+    quiet: Callable[[], bool],
+) -> None:
+    queue.ack(db, queue.receive_many(db, 5, ack=[away]))
+    monkeypatch.setattr(returning_leader, "SERVE_SECONDS", float("inf"))
+    waiting = queue.line.request(db, wait=False)
+    assert queue.receive(db) is None
+    assert quiet()
+    assert queue.line.collect(db, waiting) == []

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fdbqueue import Message, Queue, Worker
-from fdbqueue.consumers import registry, sessions, wakeups, watching
+from fdbqueue.consumers import eviction, registry, sessions, wakeups, watching
 from fdbqueue.consumers.consumer_states import ConsumerState
 from fdbqueue.consumers.credit import Credit
 from fdbqueue.schema.consumers import ConsumerRef
@@ -285,3 +285,146 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 def ignore(message: Message) -> None:
     """Handle a message by doing nothing."""
+
+
+def changed(db: Database, signal: watching.Signal) -> bool:
+    return any(db[key] != seen for key, seen in signal)
+
+
+def test_a_guard_that_is_evicted_hands_its_role_to_one_that_sleeps(
+    db: Database, queue: Queue, scope: Scope, clock: ManualClock, beat: Callable[..., bool]
+) -> None:
+    guard, sleeper = register(db, queue, "guard"), register(db, queue, "sleeper")
+    wakeups.register(db, scope, guard)
+    signal = wakeups.register(db, scope, sleeper)
+    clock.seconds += 16
+    assert beat(sleeper.session)
+    assert queue.admin.evict(db) == [guard.id]
+    assert watching.wait(watching.arm(db, signal), DEADLINE)
+    (left,) = queue.admin.consumers(db)
+    assert left.guard
+
+
+def test_a_consumer_that_a_person_evicted_returns_in_the_same_session(
+    db: Database, queue: Queue
+) -> None:
+    member, other = (
+        QueueConsumer(db, queue, "one", 0, None),
+        QueueConsumer(db, queue, "two", 0, None),
+    )
+    for each in (member, other):
+        each.fetch(Credit(), 1)
+    session = other.ref.session
+    queue.admin.evict(db, next(one for one in queue.admin.consumers(db) if one.id == member.ref.id))
+    member.fetch(Credit(), 1)
+    assert {one.session for one in queue.admin.consumers(db)} == {session}
+    assert len(queue.admin.consumers(db)) == 2
+
+
+def test_a_consumer_that_could_not_leave_is_removed_at_the_next_beat(
+    db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    staying, leaving = (
+        QueueConsumer(db, queue, "staying", 0, None),
+        QueueConsumer(db, queue, "leaving", 0, None),
+    )
+    for each in (staying, leaving):
+        each.fetch(Credit(), 1)
+
+    def fail(*given: object) -> None:
+        raise fdb.FDBError(1031)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(registry, "unregister", fail)
+        with pytest.raises(Exception, match=r"1031|did not end"):
+            leaving.leave()
+    assert len(queue.admin.consumers(db)) == 2
+    staying.session.beat(always=True)
+    assert [one.name for one in queue.admin.consumers(db)] == ["staying"]
+
+
+def test_thousands_of_consumers_of_a_dead_process_are_removed_in_bounded_steps(
+    db: Database, queue: Queue, root: RootKeys, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 2_000
+    # Given a process that died with many consumers, some of them asleep
+    session = process(db, queue)
+
+    def add(tr: fdb.Transaction) -> None:
+        scope = queue._scope(tr)
+        for n in range(500):
+            consumer = registry.register(tr, scope, session, "gone", n % 3)
+            if n % 50 == 0:
+                wakeups.register(tr, scope, consumer)
+
+    for _ in range(count // 500):
+        queue._run(db, add)
+    clock.seconds += 16
+    # When another process beats
+    member = QueueConsumer(db, queue, "alive", 0, None)
+    member.join()
+    most, steps = 0, eviction.evict_expired
+
+    def step(*given: Any) -> eviction.Evicted:
+        nonlocal most
+        evicted = steps(*given)
+        most = max(most, len(evicted.consumers))
+        return evicted
+
+    monkeypatch.setattr(eviction, "evict_expired", step)
+    for _ in range(count):
+        member.session.beat(always=True)
+        if sessions_left(db, root) == 2:
+            break
+    # Then it is the only one left, and no transaction removed many
+    assert [one.id for one in queue.admin.consumers(db)] == [member.ref.id]
+    assert most == eviction.MAX_EVICTED
+    assert not queue.admin.verify(db).deviations
+
+
+def test_the_first_beat_of_a_process_finds_sessions_that_died_without_consumers(
+    db: Database, queue: Queue, root: RootKeys, clock: ManualClock
+) -> None:
+    for _ in range(50):
+        process(db, queue)
+    clock.seconds += 16
+    member = QueueConsumer(db, queue, "alive", 0, None)
+    member.join()
+    member.session.beat(always=True)
+    assert sessions_left(db, root) == 2
+
+
+def test_a_queue_that_was_deleted_does_not_keep_the_session_of_a_dead_process(
+    db: Database, queue: Queue, space: fdb.Subspace, root: RootKeys, clock: ManualClock
+) -> None:
+    other = Queue.create(db, "other", root=space, clock=clock)
+    register(db, other, "gone")
+    other.delete(db)
+    clock.seconds += 16
+    assert queue.admin.evict(db) == []
+    assert sessions_left(db, root) == 0
+
+
+def test_who_dies_after_a_wake_up_leaves_it_to_another_of_its_subscription(
+    db: Database, queue: Queue, clock: ManualClock
+) -> None:
+    # Given the guard of a subscription and another consumer of it, both asleep
+    queue.subscriptions.open(db, "europe", selector="region = 'eu'")
+    scope = queue._scope(db.create_transaction())
+    ours = process(db, queue)
+    doomed, other = (
+        registry.register(db, scope, session, name, subscription="europe")
+        for session, name in ((process(db, queue), "doomed"), (ours, "other"))
+    )
+    told, untold = (wakeups.register(db, scope, one) for one in (doomed, other))
+    # When a message wakes the guard, which then dies
+    queue.enqueue(db, b"", headers={"region": "eu"})
+    assert (changed(db, told), changed(db, untold)) == (True, False)
+    clock.seconds += 10
+    sessions.beat(db, scope.root, clock, ours)
+    clock.seconds += 6
+    assert eviction.evict_expired(db, scope.root, clock).consumers == [(queue.name, doomed.id)]
+    # Then the other one is the guard, and looks
+    assert changed(db, untold)
+    (left,) = queue.admin.consumers(db)
+    assert (left.id, left.guard, left.subscription) == (other.id, True, "europe")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -260,3 +261,175 @@ def test_who_closes_itself_in_a_round_relies_on_no_arrival(db: Database, queue: 
         round_.commit().wait()
     assert caught.value.code == 1020
     assert answer(db, once_only, ticket) == ["eu1"]
+
+
+def test_a_selector_that_reads_the_age_comes_to_the_end_and_to_what_came_meanwhile(
+    db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given more messages than a transaction looks through, none old enough, and a leader that has
+    # looked through some of them
+    monkeypatch.setattr("fdbqueue.subscriptions.cursors.MAX_SCANNED", 10)
+    old = queue.subscriptions.open(db, "old", selector="age > 3600000 OR region = 'eu'")
+    put(db, queue, *(f"us{n}" for n in range(25)))
+    early = ask(db, old, waits=False)
+    waiter = waiting._Waiter(db, old._access, early, None)
+    half = waiter._run(lambda tr: waiter._round(tr, LeaderStage.UNANSWERED), lambda _: False)
+    waiter.resume = half.resume
+    assert half.resume is not None
+    # When an urgent match comes
+    put(db, queue, "eu1", priority=9)
+    late = ask(db, old, waits=False)
+    # Then the first gets it, and the other is told that there are no more
+    assert texts(waiter.collect()) == ["eu1"]
+    assert answer(db, old, late) == []
+
+
+def test_who_asks_during_a_scan_is_not_told_its_end(
+    db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a leader that has looked through some messages, while somebody had the match before them
+    monkeypatch.setattr("fdbqueue.subscriptions.cursors.MAX_SCANNED", 10)
+    old = queue.subscriptions.open(db, "old", selector="age > 3600000 OR region = 'eu'")
+    put(db, queue, "eu0", *(f"us{n}" for n in range(25)))
+    held = queue.receive_many(db, 1)
+    early = ask(db, old, waits=False)
+    waiter = waiting._Waiter(db, old._access, early, None)
+    for _ in range(2):
+        half = waiter._run(lambda tr: waiter._round(tr, LeaderStage.UNANSWERED), lambda _: False)
+        waiter.resume = half.resume
+    # When the match returns, and another consumer asks
+    queue.release(db, held)
+    late = ask(db, old, waits=False)
+    last = waiter._run(lambda tr: waiter._round(tr, LeaderStage.UNANSWERED), lambda _: False)
+    # Then the end of the scan is an answer only for the request that was there when it began
+    assert last.answer == []
+    assert last.resume is None
+    assert answer(db, old, late) == ["eu0"]
+
+
+def test_nothing_that_a_request_refuses_keeps_its_consumer(
+    db: Database, queue: Queue, europe: Subscription, clock: ManualClock
+) -> None:
+    # Given a match for which no credit is left, and one that wants no suspects at another
+    put(db, queue, "eu123456")
+    asked = ask(db, europe, Request(5, max_bytes=3), waits=False)
+    assert answer(db, europe, asked) == []
+    larger = ask(db, europe, Request(5, max_bytes=3, above=3), waits=False)
+    assert answer(db, europe, larger) == ["eu123456"]
+
+
+@pytest.mark.parametrize("subscribed", [False, True])
+def test_a_consumer_that_refuses_suspects_does_not_wait_for_one_to_go(
+    db: Database, queue: Queue, europe: Subscription, clock: ManualClock, subscribed: bool
+) -> None:
+    # Given a message that was in the hands of two consumers that vanished, beside others
+    access = europe._access if subscribed else queue._access
+    put(db, queue, "eu1")
+
+    def ask_and_wait(request: Request) -> list[str]:
+        def join(tr: fdb.Transaction) -> Ticket:
+            led, scope = tr.snapshot.get(access.line.led), access.scope(tr)
+            asked = line.asking(tr, scope, [request], line.claims([request]))
+            return line.join(tr, scope, access.line, led.value, asked)[0]
+
+        ticket = once.run(db, access.once, join)
+        return texts(receiving.collect(db, access, ticket, None))
+
+    for _ in range(2):
+        assert ask_and_wait(Request(2, begins=False)) == ["eu1"]
+        clock.seconds += 1_000
+    # Then one that has no room for such a message is told so at once
+    assert ask_and_wait(Request(1, suspects=False)) == []
+    assert ask_and_wait(Request(1)) == ["eu1"]
+
+
+def test_a_message_in_hand_stays_when_the_subscription_goes_while_its_consumer_leads(
+    db: Database, queue: Queue, europe: Subscription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(db, queue, "eu1")
+    play = waiting._Waiter._round
+
+    def remove_then_play(
+        self: waiting._Waiter, tr: fdb.Transaction, stage: LeaderStage
+    ) -> waiting._Round:
+        if stage:
+            with_other = Queue(queue.name, queue._root, clock=queue._clock)
+            if any(one.name == "europe" for one in with_other.subscriptions.list(db)):
+                with_other.subscriptions.remove(db, "europe")
+        return play(self, tr, stage)
+
+    monkeypatch.setattr(waiting._Waiter, "_round", remove_then_play)
+    found = europe.receive_many(db, 1)
+    assert texts(found) == ["eu1"]
+    queue.ack(db, found)
+
+
+def test_a_leader_that_finds_nothing_for_others_keeps_what_another_gave_it(
+    db: Database, queue: Queue
+) -> None:
+    # Given a leader whose request was answered by the last call of another
+    closing = queue.subscriptions.open(db, "once", selector="region = 'eu'", auto_close=True)
+    leader, other = ask(db, closing), ask(db, closing)
+    put(db, queue, "eu1")
+    assert answer(db, closing, other) == []
+    # When it serves one that came later, and the subscription closes itself
+    later = ask(db, closing)
+    assert answer(db, closing, leader) == ["eu1"]
+    # Then that one is told
+    with pytest.raises(NotFound):
+        answer(db, closing, later)
+
+
+def test_a_paused_queue_gives_its_subscriptions_nothing(
+    db: Database, queue: Queue, europe: Subscription
+) -> None:
+    put(db, queue, "eu1")
+    queue.admin.pause(db)
+    assert europe.receive(db) is None
+    asked = ask(db, europe)
+    assert answer(db, europe, asked) == []
+    queue.admin.resume(db)
+    assert texts(europe.receive_many(db, 1)) == ["eu1"]
+
+
+def test_a_worker_stands_in_line_with_its_credit_in_messages_and_bytes(
+    db: Database, queue: Queue, europe: Subscription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(db, queue, "us1", "eu1", "eu2", "eu3", "eu1234567890")
+    asked: list[Request] = []
+    join = line.join
+
+    def noted(*terms: Any, **others: Any) -> Any:
+        asked.extend(each.request for each in terms[-1])
+        return join(*terms, **others)
+
+    monkeypatch.setattr(line, "join", noted)
+    billing = worker(db, queue, europe, "billing", 2)
+    found = billing.fetch(Credit(bytes=8), 10)
+    assert texts(found.deliveries) == ["eu1", "eu2"]
+    assert found.short
+    (demand,) = asked
+    assert (demand.priority, demand.max_bytes, demand.above) == (2, 8, 0)
+    queue.ack(db, found.deliveries)
+    third = billing.fetch(Credit(messages=1), 10)
+    assert texts(third.deliveries) == ["eu3"]
+    queue.ack(db, third.deliveries)
+    # One that is larger than the whole credit comes alone
+    assert texts(billing.fetch(Credit(bytes=6), 10).deliveries) == ["eu1234567890"]
+    billing.leave()
+    assert queue.admin.verify(db).ok
+
+
+def test_a_worker_that_prefetches_exchanges_what_it_holds_for_something_urgent(
+    db: Database, queue: Queue, europe: Subscription
+) -> None:
+    put(db, queue, "eu1", "eu2")
+    one = worker(db, queue, europe, "one")
+    held = one.fetch(Credit(), 2).deliveries
+    assert texts(held) == ["eu1", "eu2"]
+    put(db, queue, "eu9", priority=9)
+    assert one.waits_behind(1)
+    exchanged = one.fetch(Credit(messages=2, used_messages=2, held=2), 0, held)
+    assert texts(exchanged.deliveries) == ["eu9"]
+    assert texts(exchanged.returned) == ["eu2"]
+    one.leave()

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
 
 from fdbqueue import Queue, Subscription
-from fdbqueue.consumers import registry, wakeups
+from fdbqueue.consumers import eviction, registry, wakeups
 from fdbqueue.queue.internals import SubscriptionInternals
 from fdbqueue.schema.consumers import ConsumerRef
 from fdbqueue.schema.keys import QueueKeys, RootKeys
 from fdbqueue.store.binding import fdb
+from fdbqueue.testing import ManualClock
+from tests.patience import DEADLINE
 
 Database = fdb.Database
 
@@ -238,3 +242,75 @@ def test_a_sleeper_looks_again_when_its_selector_changes_and_when_it_is_removed(
     settle(db, [late])
     queue.enqueue(db, b"", headers={"region": "eu"})
     assert late.awake, "it relies on no guard of the one before"
+
+
+def test_a_guard_that_can_take_no_more_wakes_the_next_for_what_it_leaves(
+    db: Database, queue: Queue, sleeper: Callable[..., Sleeper]
+) -> None:
+    guard, other = sleeper("guard"), sleeper("other")
+    settle(db, [guard, other])
+    queue.enqueue(db, b"1")
+    assert (guard.awake, other.awake) == (True, False)
+    settle(db, [guard, other])
+    assert (guard.taken, other.taken) == (1, 0)
+    queue.enqueue(db, b"2")
+    assert (guard.awake, other.awake) == (True, False), "a full guard still watches"
+    settle(db, [guard, other])
+    assert (guard.taken, other.taken) == (1, 1)
+
+
+def test_a_dead_superior_is_waited_for_no_longer_than_its_sign_of_life_counts(
+    db: Database, queue: Queue, clock: ManualClock, sleeper: Callable[..., Sleeper]
+) -> None:
+    high, low = sleeper("high", priority=1), sleeper("low")
+    settle(db, [high, low])
+    queue.enqueue(db, b"1")
+    low.watched = None
+    settle(db, [low])
+    assert low.taken == 0
+    clock.seconds += 16
+    low.watched = None
+    settle(db, [low])
+    assert low.taken == 1
+    scope = queue._scope(db.create_transaction())
+    assert eviction.evict_dead(db, scope).consumers == [(queue.name, high.id)]
+    assert [one.id for one in registry.consumers(db, scope)] == [low.id]
+
+
+def test_a_receiver_that_waits_gets_its_turn_beside_idle_consumers(
+    db: Database,
+    queue: Queue,
+    keys: QueueKeys,
+    subscription: Subscription | None,
+    sleeper: Callable[..., Sleeper],
+) -> None:
+    asleep = keys.sleeper.under(subscription.name if subscription else "")
+    idle = sleeper("idle", capacity=100)
+    settle(db, [idle])
+    got: list[object] = []
+    source = subscription or queue
+    receiver = threading.Thread(target=lambda: got.append(source.receive(db, wait=20)))
+    receiver.start()
+    while len(db.get_range(asleep.start, asleep.stop)) < 2:
+        assert receiver.is_alive()
+        time.sleep(0.02)
+    for _ in range(2):
+        queue.enqueue(db, b"single")
+        if idle.awake:
+            settle(db, [idle])
+    receiver.join(DEADLINE)
+    assert got[0] is not None
+    assert idle.taken == 1
+
+
+def test_no_sleeper_is_woken_for_what_its_selector_does_not_match(
+    db: Database, queue: Queue, keys: QueueKeys, sources: list[Subscription | None]
+) -> None:
+    sleepers = [Sleeper(db, queue, keys, b"%d" % n, subscription=sources[1]) for n in range(4)]
+    settle(db, sleepers)
+    queue.enqueue(db, b"", headers={"region": "us"})
+    queue.enqueue_many(db, [b""] * 20)
+    held = queue.receive(db)
+    assert held is not None
+    queue.release(db, held)
+    assert not any(one.awake for one in sleepers)
