@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec.structs import replace
 
@@ -148,6 +148,14 @@ def resubscribe(tr: fdb.Transaction, keys: QueueKeys) -> None:
     _touch(tr)
 
 
+class IssuedRead(Protocol):
+    """A read that was issued, and is awaited where its value is asked for."""
+
+    @property
+    def value(self) -> object:
+        """What was read."""
+
+
 @dataclass(slots=True, eq=False)
 class CachedScope:
     """A handle's view of one queue, with the last scope it has read.
@@ -194,7 +202,7 @@ class CachedScope:
         """Receive by one scheme from now on: a hint for benchmarks and tests."""
         self.scheme, self._read = scheme, None
 
-    def scope(self, tr: fdb.Transaction, beside: fdb.Key | fdb.Value | None = None) -> Scope:
+    def scope(self, tr: fdb.Transaction, beside: IssuedRead | None = None) -> Scope:
         """The queue's options and subscriptions, and what follows from them.
 
         beside: a read that was issued before. The cache is checked by a key that comes with the

@@ -525,10 +525,10 @@ class LineKeys:
     """The keys of the line of a subscription's consumers; of those of the queue itself for "".
 
     led: until when its leader leads. leader: who that is. requests: all requests, in their order.
-    all: all of these. first: selects the first key at or behind its beginning.
+    all: all of these.
     """
 
-    __slots__ = ("_name", "_requests", "all", "first", "leader", "led", "requests")
+    __slots__ = ("_name", "_requests", "all", "leader", "led", "requests")
 
     def __init__(self, keys: QueueKeys, subscription: str = "") -> None:
         self._requests, self._name = keys.request, subscription
@@ -537,7 +537,6 @@ class LineKeys:
         # stands in line, and who leads.
         self.requests = slice(self.leader + b"\x00", self.led + b"\xff")
         self.all = slice(self.led, self.requests.stop)
-        self.first = fdb.KeySelector.first_greater_or_equal(self.led)
 
     def request(self, index: int, claim: bytes) -> bytes:
         """The key of a request."""

@@ -331,3 +331,17 @@ def test_a_change_of_bounds_leaves_those_that_it_does_not_name(
     Queue.open(db, queue.name, root=space, bounds=Bounds(resume_at=0.5))
     with pytest.raises(OptionsMismatch, match="bounds"):
         Queue.open(db, queue.name, root=space, bounds=Bounds(messages=4))
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_who_was_known_by_what_is_dropped_is_new(
+    db: Database, space: Subspace, together: bool
+) -> None:
+    queue = bounded(db, space, bounds=Bounds(messages=2, when_full="drop-oldest"))
+    queue.enqueue(db, b"old", unique="u")
+    queue.enqueue(db, b"other")
+    some = [NewMessage(b"new"), NewMessage(b"again", unique="u")]
+    for each in [some] if together else [[one] for one in some]:
+        queue.enqueue_many(db, each)
+    assert ready(db, queue) == [b"new", b"again"]
+    assert queue.admin.verify(db).ok

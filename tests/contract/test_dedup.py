@@ -153,3 +153,23 @@ def test_one_that_has_expired_in_its_handler_holds_its_unique_key(
     assert queue.receive(db, lease=60) is not None
     clock.seconds += 6
     assert queue.enqueue(db, b"2", unique="u") == held
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_one_that_is_there_already_leaves_its_other_name_to_the_next(
+    db: Database, queue: Queue, together: bool
+) -> None:
+    # Given a dedup id that is known, of a message whose unique key is free again
+    queue.enqueue(db, b"1", dedup_id="d", unique="u")
+    queue.ack(db, queue.receive_many(db, 1))
+    some = [NewMessage(b"2", dedup_id="d", unique="u"), NewMessage(b"3", unique="u")]
+    # When that comes again, and another with the key
+    for each in [some] if together else [[one] for one in some]:
+        queue.enqueue_many(db, each)
+    # Then the other is new
+    assert [each.payload for each in queue.peek(db, 9)] == [b"3"]
+    # And where the key holds one back, its dedup id is not known
+    some = [NewMessage(b"4", dedup_id="e", unique="u"), NewMessage(b"5", dedup_id="e")]
+    for each in [some] if together else [[one] for one in some]:
+        queue.enqueue_many(db, each)
+    assert [each.payload for each in queue.peek(db, 9)] == [b"3", b"5"]

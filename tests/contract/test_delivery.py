@@ -462,3 +462,15 @@ def test_an_option_that_makes_no_sense_creates_nothing(
         Queue.open(db, "q", root=space, create=False)
     with pytest.raises(InvalidOptions, match="unknown"):
         Queue.create(db, "q", root=space, colour="red")  # type: ignore[call-arg]
+
+
+def test_a_first_message_is_received_in_the_transaction_that_enqueues_it(
+    db: Database, space: Subspace
+) -> None:
+    queue = Queue.create(db, "told", root=space, history_seconds=60)
+
+    tr = db.create_transaction()
+    queue.enqueue(tr, b"a")
+    found = queue.receive(tr)
+    assert found is not None
+    assert found.payload == b"a"

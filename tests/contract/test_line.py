@@ -582,3 +582,26 @@ def test_a_leader_that_finds_no_message_for_itself_alone_serves_the_line(
     assert queue.receive(db) is None
     assert quiet()
     assert queue.line.collect(db, waiting) == []
+
+
+def test_a_leader_that_is_interrupted_gives_its_own_message_back(
+    db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a leader that has its message, and goes on for others
+    leader, other = queue.line.request(db), queue.line.request(db)
+    queue.enqueue_many(db, [b"a", b"b", b"c"])
+    rounds, play = iter((True,)), waiting._Waiter._round
+
+    def interrupted(*terms: Any, **options: Any) -> Any:
+        if next(rounds, False):
+            return play(*terms, **options)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(waiting._Waiter, "_round", interrupted)
+    # When it is interrupted
+    with pytest.raises(KeyboardInterrupt):
+        queue.line.collect(db, leader)
+    monkeypatch.undo()
+    # Then the next consumer gets that at once
+    assert payloads(queue.line.collect(db, other)) == [b"b"]
+    assert payloads(queue.receive_many(db, 9)) == [b"a", b"c"]

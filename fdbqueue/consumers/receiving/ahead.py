@@ -12,6 +12,28 @@ from .. import leader, line, promotion
 from .access import Access
 
 
+class FirstKey:
+    """The first key from one on and before an end, read at snapshot isolation; the end if there is
+    none.
+
+    Not a key selector: that may go on into events of the history that this transaction has
+    written, whose keys are not known before its commit.
+    """
+
+    __slots__ = ("_end", "_reads")
+
+    def __init__(self, tr: fdb.Transaction, begin: bytes, end: bytes) -> None:
+        mode = fdb.StreamingMode.exact
+        self._reads = tr.snapshot.get_range(begin, end, limit=1, streaming_mode=mode)
+        self._end = end
+
+    @property
+    def value(self) -> bytes:
+        """The key."""
+        found = self._reads.to_list()
+        return bytes(found[0].key) if found else self._end
+
+
 class Ahead:
     """The reads that tell it, issued and not awaited.
 
@@ -28,22 +50,23 @@ class Ahead:
         self._tr, self._access = tr, access
         self._queued: line.LineReads | None = None
         self._agenda: fdb.FDBRange | None = None
-        self._reads: tuple[fdb.Key, fdb.Key] | None = None
+        self._reads: tuple[FirstKey, FirstKey] | None = None
         self._found: tuple[bytes, bytes] | None = None
-        self.first: fdb.Key | None = None
+        self.first: FirstKey | None = None
         if crowded:
             self._queued = line.reads(tr, access.line, first=False)
         elif access.hints.busy:
             self._issue()
         else:
-            self.first = tr.snapshot.get_key(access.keys.earliest.first)
+            keys = access.keys
+            self.first = FirstKey(tr, keys.earliest.prefix, keys.expiry.end)
 
     def _issue(self) -> None:
         """Read what there is of each."""
-        snapshot, keys = self._tr.snapshot, self._access.keys
-        self._agenda = due.reads(self._tr, keys)
-        self.first = snapshot.get_key(keys.expiry.first)
-        self._reads = snapshot.get_key(self._access.line.first), self.first
+        tr, keys, line = self._tr, self._access.keys, self._access.line
+        self._agenda = due.reads(tr, keys)
+        self.first = FirstKey(tr, keys.expiry.prefix, keys.expiry.end)
+        self._reads = FirstKey(tr, line.led, line.all.stop), self.first
 
     def _keys(self) -> tuple[bytes, bytes]:
         """The first key at or behind the line, and the first lease to expire."""

@@ -58,9 +58,13 @@ def collect(
     try:
         return waiter.collect()
     except BaseException:
-        # An interrupted consumer withdraws; else others would have to find out that it is gone.
+        # An interrupted consumer withdraws; else others would have to find out that it is gone. A
+        # leader may have a message of its own in its hands, while it goes on for others.
+        held = waiter.answer
         with contextlib.suppress(*FAILURES, QueueError):
-            give_back(db, access, withdraw(db, access, ticket))
+            held = withdraw(db, access, ticket) or held
+        with contextlib.suppress(*FAILURES, QueueError):
+            give_back(db, access, held or ())
         raise
 
 

@@ -148,6 +148,8 @@ def admit(
         check_payload(envelope.payload, scope.options.max_payload)
     # Before payloads are stored: ``QueueFull`` must leave nothing behind in a caller's transaction.
     dropped = found.load is not None and bounds.make_room(tr, scope, found.load, entries, room)
+    if dropped and found.names:  # Who was known by the name of one is new, and needs room, too.
+        return admit(tr, scope, drafts)
     if not inline:
         entries = [(level, payloads.store(tr, scope, each)) for level, each in entries]
     if dropped:  # What they held is free, or others have it.
@@ -324,10 +326,12 @@ def _twins(drafts: Sequence[Draft], named: Iterable[int], ids: Mapping[int, str]
         names = drafts[n].names
         # Within one call no read can show the other: both are written only afterwards.
         twin = next((seen[name] for name in names if name in seen), None)
-        if n not in ids and twin is not None:
+        if n in ids:
+            continue  # It is not written, and leaves none of its names to others.
+        if twin is not None:
             twins[n] = twin
-        for name in names:
-            seen.setdefault(name, n if twin is None else twin)
+        else:
+            seen.update(dict.fromkeys(names, n))
     return twins
 
 
