@@ -20,7 +20,7 @@ from ..schema.key_kinds import Kind
 from ..schema.keys import QueueKeys
 from ..schema.scope import Scope
 from ..store.binding import fdb
-from ..values.content import check_count
+from ..values.content import check_count, check_place
 from ..values.durations import Seconds
 from ..values.model import NOT_AN_ID, Message, Progress
 from ..values.selector import Selector
@@ -297,7 +297,10 @@ def _select(
 ) -> Progress:
     check_terms(chosen, Chosen)
     match, progress = chosen.get("match"), chosen.get("progress")
-    resume = chosen.get("resume", b"")
+    if progress is not None and not callable(progress):
+        problem = "must be a function, which is given a Progress"
+        raise InvalidArgument(argument="progress", value=progress, problem=problem)
+    resume = check_place("resume", chosen.get("resume", b""))
     states = _states(chosen.get("states"), verb, named=ids is not None)
     if ids is not None:
         if match is not None:
@@ -331,10 +334,10 @@ def _select(
 def _states(states: States, verb: Verb, *, named: bool) -> Sequence[State]:
     if states is None:
         return verb.of if named else verb.usual
-    given = [states] if isinstance(states, str) else list(states)
+    given = [states] if isinstance(states, str) or not isinstance(states, Iterable) else [*states]
     known = {state.value: state for state in verb.of}
     for each in given:
-        if each not in known:
+        if not isinstance(each, str) or each not in known:
             raise InvalidArgument(
                 argument="states", value=each, problem=f"must be one of {', '.join(sorted(known))}"
             )

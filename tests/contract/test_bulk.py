@@ -238,3 +238,15 @@ def test_who_is_told_may_stop_it(db: Database, space: Subspace, filled: Queue, w
 
     assert 2 < done.taken <= 4
     assert told[1:] == [done]
+
+
+@pytest.mark.parametrize(
+    "given", [{"states": 1}, {"states": [1]}, {"progress": "x"}, {"resume": "x"}]
+)
+def test_terms_of_a_verb_that_make_no_sense_change_nothing(
+    db: fdb.Database, queue: Queue, given: dict[str, Any]
+) -> None:
+    queue.enqueue(db, b"a")
+    with pytest.raises(InvalidArgument):
+        queue.cancel(db, match="TRUE", **given)
+    assert queue.depth(db).ready == 1

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -75,3 +75,12 @@ def test_an_import_needs_its_queue_and_a_place(db: Database, queue: Queue) -> No
         source.place(db)
     with pytest.raises(QueueNotFound):
         source.enqueue(db, [b"1"], since=b"", until=b"1")
+
+
+@pytest.mark.parametrize(("since", "until"), [("", b"1"), (b"", "1"), (b"", 5)])
+def test_a_place_that_is_no_bytes_is_refused(
+    db: fdb.Database, queue: Queue, since: Any, until: Any
+) -> None:
+    with pytest.raises(InvalidArgument):
+        queue.streams.importer("typo").enqueue(db, [b"1"], since=since, until=until)
+    assert queue.depth(db).enqueued == 0

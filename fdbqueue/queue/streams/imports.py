@@ -59,6 +59,10 @@ class Import:
         other runs of the same import. Raises what ``Queue.enqueue_many`` raises, and
         ``TakenOver``; then nothing is written.
         """
+        for argument, place in (("since", since), ("until", until)):
+            if type(place) is not bytes:
+                problem = "must be bytes, as place() returns them"
+                raise InvalidArgument(argument=argument, value=place, problem=problem)
         if not 0 < len(until) <= MAX_PLACE_BYTES:
             raise InvalidArgument(
                 argument="until", value=until, problem=f"must have 1 to {MAX_PLACE_BYTES:,} bytes"
