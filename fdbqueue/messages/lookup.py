@@ -245,11 +245,13 @@ def _planned(
     The leases of a claim are in the order of the positions, but for those that joined it.
     """
     for begin in range(0, len(claims), _CLAIMS_AT_ONCE):
-        ordered = [
+        halves = [
             (each.claim, [n for n in range(each.messages) if not each.joins(n)])
             for each in claims[begin : begin + _CLAIMS_AT_ONCE]
         ]
-        while ordered:
+        # All claims are halved together: as many round trips as the largest needs, instead of the
+        # sum. There may be none left of one, nor any in one of which all have joined.
+        while ordered := [(claim, numbers) for claim, numbers in halves if numbers]:
             middles = [
                 _row(tr, keys, claim, numbers[len(numbers) // 2]) for claim, numbers in ordered
             ]
@@ -262,9 +264,6 @@ def _planned(
                     halves.append((claim, numbers[:middle]))
                 elif leases and wanted > leases[-1].position:
                     halves.append((claim, numbers[middle + 1 :]))
-            # All claims are halved together: as many round trips as the largest needs, instead of
-            # the sum.
-            ordered = [(claim, numbers) for claim, numbers in halves if numbers]
 
 
 def _row(tr: fdb.TransactionRead, keys: QueueKeys, claim: bytes, n: int) -> fdb.FDBRange:

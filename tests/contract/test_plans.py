@@ -548,3 +548,18 @@ def test_of_a_run_what_has_expired_goes(db: Database, queue: Queue, clock: Manua
     assert queue.depth(db) == Depth(enqueued=7, ready=1, waiting=1, ready_bytes=2, expired=5)
     assert sound(db, queue)
     assert [message.payload for message in queue.peek(db)] == [b"2"]
+
+
+def test_a_message_is_looked_for_beside_claims_of_which_all_continue_a_key(
+    db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a key of which one claim has the first messages, and others the rest
+    monkeypatch.setattr(planning, "CLAIM_WATCHED", 2 * planning.WEIGHT)
+    gone = queue.enqueue(db, b"gone")
+    queue.ack(db, queue.receive_many(db, 1))
+    held = queue.enqueue_many(db, [NewMessage(b"%d" % n, key="k") for n in range(9)])
+    run = queue.streams.plans.planner("stream")
+    run.next(db, run.begin(db))
+    # When messages are looked for by their ids, then those are found that are there
+    assert queue.get(db, gone) is None
+    assert [each is not None for each in (queue.get(db, one) for one in held)] == [True] * 9
