@@ -21,10 +21,10 @@ def check_count(argument: str, value: object, most: int) -> int:
     return value
 
 
-def check_place(argument: str, value: object) -> bytes:
-    """A token or stamp, as a listing gives it; raises ``InvalidArgument``."""
+def check_place(argument: str, value: object, given: str = "a listing, or a delivery,") -> bytes:
+    """A token or a place, as what is ``given`` has it; raises ``InvalidArgument``."""
     if type(value) is not bytes:
-        problem = "must be the bytes that a listing, or a delivery, has"
+        problem = f"must be the bytes that {given} has"
         raise InvalidArgument(argument=argument, value=value, problem=problem)
     return value
 

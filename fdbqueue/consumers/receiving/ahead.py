@@ -20,18 +20,20 @@ class FirstKey:
     written, whose keys are not known before its commit.
     """
 
-    __slots__ = ("_end", "_reads")
+    __slots__ = ("_end", "_found", "_reads")
 
     def __init__(self, tr: fdb.Transaction, begin: bytes, end: bytes) -> None:
         mode = fdb.StreamingMode.exact
         self._reads = tr.snapshot.get_range(begin, end, limit=1, streaming_mode=mode)
         self._end = end
+        self._found: bytes | None = None
 
     @property
     def value(self) -> bytes:
         """The key."""
-        found = self._reads.to_list()
-        return bytes(found[0].key) if found else self._end
+        if self._found is None:  # Asked for the second time, it would be opened again.
+            self._found = next((bytes(kv.key) for kv in self._reads.to_list()), self._end)
+        return self._found
 
 
 class Ahead:

@@ -9,6 +9,7 @@ from ...errors import InvalidArgument, TakenOver
 from ...messages.enqueue.bounds import Room
 from ...schema import once
 from ...store.binding import fdb
+from ...values.content import check_place
 from ...values.durations import Seconds
 from ...values.model import Enqueued, NewMessage
 from ...values.options import check_name
@@ -59,10 +60,8 @@ class Import:
         other runs of the same import. Raises what ``Queue.enqueue_many`` raises, and
         ``TakenOver``; then nothing is written.
         """
-        for argument, place in (("since", since), ("until", until)):
-            if type(place) is not bytes:
-                problem = "must be bytes, as place() returns them"
-                raise InvalidArgument(argument=argument, value=place, problem=problem)
+        check_place("since", since, "place()")
+        check_place("until", until, "the importer")
         if not 0 < len(until) <= MAX_PLACE_BYTES:
             raise InvalidArgument(
                 argument="until", value=until, problem=f"must have 1 to {MAX_PLACE_BYTES:,} bytes"
