@@ -205,11 +205,12 @@ class Planner:
         self, db: fdb.Database, body: Callable[[fdb.Transaction], R], wrote: Callable[[R], bool]
     ) -> R:
         """Run a transaction that opens the plans."""
-        try:
-            done = self._queue._run(db, body, wrote=wrote)
-        except _NewConsumer:
-            self.begin(db)
-            done = self._queue._run(db, body, wrote=wrote)
+        while True:
+            try:
+                done = self._queue._run(db, body, wrote=wrote)
+                break
+            except _NewConsumer:
+                self.begin(db)  # Somebody may forget it again before the next attempt.
         # Committed: from now on, another owner means that somebody has taken over.
         self._held = True
         return done
