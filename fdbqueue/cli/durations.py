@@ -22,21 +22,21 @@ def seconds(text: str | float) -> float:
     return found
 
 
-def option(help: str, minimum: float | None = None) -> Any:
+def option(help: str, default: float | None = None, least: float | None = None) -> Any:
     """Declare an option that is a duration."""
 
     def limited(text: str | float) -> float:
         found = seconds(text)
-        if minimum is not None and not found >= minimum:
-            raise terminal.CommandError(f"{text!r} is too short: the minimum is {minimum:g} s")
+        if least is not None and not found >= least:
+            raise terminal.CommandError(f"{text!r} is too short: the minimum is {least:g} s")
         return found
 
-    return Option(metavar="DURATION", parser=limited, help=help)
+    return Option(default, metavar="DURATION", parser=limited, help=help)
 
 
 def moment_option(help: str) -> Any:
     """Declare an option that is a time, or how long ago."""
-    return Option(metavar="TIME", parser=moment, help=help)
+    return Option(None, metavar="TIME", parser=moment, help=help)
 
 
 def moment(text: str | datetime) -> datetime:

@@ -29,6 +29,7 @@ from ..errors import (
 )
 from ..values.text import meant
 from . import context, terminal, trail
+from .commands import Group
 
 INTERRUPTED = 130
 STYLE: dict[str, Any] = {
@@ -80,7 +81,7 @@ class Commands(Mapping[str, Any]):
 @cache
 def _made(name: str) -> Any:
     module = import_module(f".{(COMMANDS | GROUPS)[name]}", __package__)
-    made = typer.Typer(**STYLE)
+    made = Group("fdbq", "", **STYLE)
     if name in GROUPS:
         made.add_typer(module.app)
     else:

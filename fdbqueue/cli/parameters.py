@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields, is_dataclass
-from functools import wraps
-from typing import Annotated, Any, get_type_hints
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 from typer import Argument, Option
 
@@ -15,6 +13,8 @@ import fdbqueue
 from fdbqueue.values.options import DEFAULT_PRIORITY
 
 from . import context, durations, terminal
+from .output import AsJson as AsJson
+from .output import Result
 
 SHELL_SAFE = frozenset("-_.,:/+=@%")
 """Characters that no shell interprets, in addition to letters and digits."""
@@ -29,9 +29,26 @@ def complete_queue(ctx: Any, incomplete: str) -> list[str]:
     return _completions(names, incomplete)
 
 
+def option(
+    metavar: str | None, help: str, default: object = None, *names: str, **terms: Any
+) -> Any:
+    """Declare an option. names: instead of that of the parameter."""
+    return Option(default, *names, metavar=metavar, help=help, **terms)
+
+
+def flag(help: str, *names: str) -> Any:
+    """Declare an option without a value."""
+    return Option(False, *names, help=help)
+
+
+def argument(metavar: str, help: str, default: object = ..., **terms: Any) -> Any:
+    """Declare an argument."""
+    return Argument(default, metavar=metavar, help=help, **terms)
+
+
 def queue_option(help: str) -> Any:
-    """Declare an option that names a queue."""
-    return Option("--queue", metavar="QUEUE", help=help, autocompletion=complete_queue)
+    """Declare an option that names a queue, or several."""
+    return option("QUEUE", help, None, "--queue", autocompletion=complete_queue)
 
 
 def complete_subscription(ctx: Any, incomplete: str) -> list[str]:
@@ -78,11 +95,6 @@ SubscriptionName = Annotated[
     Argument(metavar="NAME", help="The subscription.", autocompletion=complete_subscription),
 ]
 MessageId = Annotated[str, Argument(metavar="ID", help="The message's id.")]
-AsJson = Annotated[bool, Option("--json", help="Print JSON.")]
-Watch = Annotated[
-    float | None,
-    durations.option("Repeat until Ctrl-C. With --json, print one array per line.", 0.1),
-]
 Limit = Annotated[
     int | None,
     Option("--max", metavar="N", min=1, help="Show at most N; a note tells you if there are more."),
@@ -95,7 +107,9 @@ Match = Annotated[
         help="Only messages that match this JMS selector: \"region = 'eu' AND priority > 6\".",
     ),
 ]
-DryRun = Annotated[bool, Option("--dry-run", help="Show what would happen, and change nothing.")]
+
+SCHEMA = option("COLUMNS", "The schema of JSON payloads, such as 'carrier STRING, delay INT'.")
+HEADER_COLUMNS = option("COLUMNS", "Headers as columns, such as 'region, tries BIGINT'.")
 
 
 def encoded(payload: str) -> bytes:
@@ -135,74 +149,20 @@ def pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """Let a command take options that several commands share as one dataclass.
-
-    typer gets the command with the fields of the dataclass as options.
-    """
-    parameters: list[inspect.Parameter] = []
-    groups: dict[str, Any] = {}
-    for each in inspect.signature(command, eval_str=True).parameters.values():
-        group = each.annotation
-        if not is_dataclass(group):
-            parameters.append(each.replace(kind=each.KEYWORD_ONLY))
-            continue
-        hints = get_type_hints(group, include_extras=True)
-        groups[each.name] = group
-        parameters += [
-            inspect.Parameter(
-                field.name, each.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
-            )
-            for field in fields(group)
-        ]
-
-    @wraps(command)
-    def run(**given: Any) -> None:
-        for name, group in groups.items():
-            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
-        command(**given)
-
-    run.__dict__["__signature__"] = inspect.Signature(parameters)
-    run.__annotations__ = {each.name: each.annotation for each in parameters}
-    return run
-
-
-@dataclass
-class Output:
-    """How a command shows one thing."""
-
-    as_json: AsJson = False
-    watch: Watch = None
-
-
-@dataclass
-class ListOutput(Output):
-    """How a listing is shown."""
-
-    as_csv: Annotated[
-        bool,
-        Option("--csv", help="Print CSV with a header line: the JSON fields, flattened."),
-    ] = False
-
-
 @dataclass
 class PageOptions:
     """Which part of a listing is shown."""
 
     limit: Limit = None
-    after: Annotated[
-        str | None,
-        Option(metavar="NAME", help="Continue after this one, the last of the previous listing."),
-    ] = None
+    after: str | None = option("NAME", "Continue after this one, the last of the previous listing.")
 
 
 @dataclass
 class ChangeOptions:
     """Options of a command that removes or moves something."""
 
-    dry_run: DryRun = False
-    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask for confirmation.")] = False
-    as_json: AsJson = False
+    dry_run: bool = flag("Show what would happen, and change nothing.", "--dry-run")
+    yes: bool = flag("Do not ask for confirmation.", "--yes", "-y")
 
     def confirm(self, question: str) -> None:
         """Ask the user, unless --yes was given; raises ``CommandError`` if the answer is no."""
@@ -219,47 +179,29 @@ class ChangeOptions:
 
     def remove(
         self, verb: str, done: str, kind: str, queue: str, name: str, remove: Callable[[], object]
-    ) -> None:
-        """Remove a part of a queue, once the user agrees, and print that. done: as in "deleted"."""
+    ) -> Result:
+        """Remove a part of a queue, once the user agrees. done: as in "deleted"."""
         if not self.dry_run:
             self.confirm(f"{verb.capitalize()} {kind} {name!r} of queue {queue!r}?")
             remove()
         value = {"queue": queue, kind: name, done: not self.dry_run}
-        self.print_result(value, f"{self.verb(verb, done)} {kind} {name}")
-
-    def print_result(self, value: object, text: str) -> None:
-        """Print what the command did, or would do."""
-        terminal.print_result(self.as_json, value, text)
+        return Result(value, f"{self.verb(verb, done)} {kind} {name}")
 
 
 @dataclass
 class MessageOptions:
     """What a message has beside its payload."""
 
-    priority: Annotated[
-        int, Option(metavar="N", help="The priority, 0 to 9; 9 is the most urgent.")
-    ] = DEFAULT_PRIORITY
-    header: Annotated[
-        list[str] | None, Option(metavar="NAME=VALUE", help="A header. Repeatable.")
-    ] = None
-    ttl: Annotated[
-        float | None, durations.option("Time to live: a message expires after this.")
-    ] = None
-    max_attempts: Annotated[
-        int | None,
-        Option(metavar="N", help="Dead letter after N failed attempts, not as the queue says."),
-    ] = None
-    key: Annotated[
-        str | None,
-        Option(metavar="KEY", help="A key: by default, its messages are delivered one at a time."),
-    ] = None
-    limit: Annotated[
-        list[str] | None,
-        Option(
-            metavar="NAME=VALUE",
-            help="A limit that it shares with messages of other queues. Repeatable.",
-        ),
-    ] = None
+    priority: int = option("N", "The priority, 0 to 9; 9 is the most urgent.", DEFAULT_PRIORITY)
+    header: list[str] | None = option("NAME=VALUE", "A header. Repeatable.")
+    ttl: float | None = durations.option("Time to live: a message expires after this.")
+    max_attempts: int | None = option(
+        "N", "Dead letter after N failed attempts, not as the queue says."
+    )
+    key: str | None = option("KEY", "A key: by default, its messages are delivered one at a time.")
+    limit: list[str] | None = option(
+        "NAME=VALUE", "A limit that it shares with messages of other queues. Repeatable."
+    )
 
     def terms(self) -> dict[str, Any]:
         """As arguments of an enqueue; raises ``CommandError``."""

@@ -325,6 +325,11 @@ def age(milliseconds: int) -> str:
     return f"{seconds} s"
 
 
+def ago(wall_ms: int | None, now_ms: int) -> str:
+    """How long ago something happened; empty if it did not."""
+    return "" if wall_ms is None else f"{age(now_ms - wall_ms)} ago"
+
+
 def count(number: int, noun: str) -> str:
     """``1 message``, ``2,000 messages``."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -9,47 +9,28 @@ import socket
 import time
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
-
-from typer import Option
 
 from ..errors import MissingPackage
 from ..store.hosts import LOOPBACK
 from . import context, terminal
+from .parameters import flag, option
 
 
 def web(
-    port: Annotated[
-        int, Option(metavar="PORT", min=0, max=65_535, help="The port; 0 picks a free one.")
-    ] = 9_810,
-    host: Annotated[
-        str,
-        Option(metavar="ADDRESS", help="The address to listen on; other machines need --users."),
-    ] = "127.0.0.1",
-    hostname: Annotated[
-        list[str] | None,
-        Option(
-            metavar="NAME",
-            help="Another name that browsers use for this server, as behind a proxy. Repeatable.",
-        ),
-    ] = None,
-    root_path: Annotated[
-        str,
-        Option(
-            metavar="PATH",
-            help="The folder, such as /queues, that a proxy serves the pages in and removes.",
-        ),
-    ] = "",
-    users: Annotated[
-        Path | None,
-        Option(
-            metavar="FILE",
-            help="Who may see the pages, each a line: NAME viewer SECRET, or NAME operator SECRET.",
-        ),
-    ] = None,
-    allow_actions: Annotated[
-        bool, Option("--allow-actions", help="Let operators change queues, not only look.")
-    ] = False,
+    port: int = option("PORT", "The port; 0 picks a free one.", 9_810, min=0, max=65_535),
+    host: str = option(
+        "ADDRESS", "The address to listen on; other machines need --users.", "127.0.0.1"
+    ),
+    hostname: list[str] | None = option(
+        "NAME", "Another name that browsers use for this server, as behind a proxy. Repeatable."
+    ),
+    root_path: str = option(
+        "PATH", "The folder, such as /queues, that a proxy serves the pages in and removes.", ""
+    ),
+    users: Path | None = option(
+        "FILE", "Who may see the pages, each a line: NAME viewer SECRET, or NAME operator SECRET."
+    ),
+    allow_actions: bool = flag("Let operators change queues, not only look.", "--allow-actions"),
 ) -> None:
     """Serve web pages about the queues, until Ctrl-C; needs fdbqueue[web].
 
@@ -61,7 +42,6 @@ def web(
     Under systemd, with Type=notify, it says when it serves and when it stops. With WatchdogSec=, it
     gives signs of life while its event loop comes round.
 
-    \b
     Examples:
       fdbq web
       fdbq web --allow-actions --users users.txt

@@ -7,13 +7,15 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer.core
-from typer import Argument, Exit, Option, Typer
+from typer import Exit
 
 from ..values.verdicts import folded
 from . import json_schema, terminal
+from .commands import Group
+from .parameters import argument, flag, option
 from .queues import worker_list
 
 if TYPE_CHECKING:
@@ -77,57 +79,36 @@ class WithRun(typer.core.TyperGroup):
         return super().parse_args(ctx, args if named or not args else ["run", *args])
 
 
-app = Typer(
-    name="worker",
-    cls=WithRun,
-    help="Run a worker, or list the consumers of a queue. fdbq worker MODULE:NAME is the same as "
+app = Group(
+    "worker",
+    "Run a worker, or list the consumers of a queue. fdbq worker MODULE:NAME is the same as "
     "fdbq worker run MODULE:NAME.",
-    no_args_is_help=True,
+    cls=WithRun,
 )
 app.command("list")(worker_list.list_)
 
 
 @app.command()
 def run(
-    target: Annotated[
-        str,
-        Argument(metavar="MODULE[:NAME]", help="The worker, or the queue whose jobs it runs."),
-    ],
-    concurrency: Annotated[
-        int | None,
-        Option("--concurrency", "-c", metavar="N", help="Messages that a process handles at once."),
-    ] = None,
-    processes: Annotated[
-        int,
-        Option(
-            "--processes",
-            "-p",
-            metavar="N",
-            min=1,
-            max=256,
-            help="Processes; one that dies is restarted.",
-        ),
-    ] = 1,
-    reload: Annotated[
-        bool,
-        Option("--reload", help="Restart when a Python file below this directory changes."),
-    ] = False,
-    health: Annotated[
-        str | None,
-        Option(
-            metavar="HOST:PORT",
-            help="Answer probes there: /livez, /readyz, /status, /metrics; 0 picks a free port. "
-            "Further processes answer at the next ports.",
-        ),
-    ] = None,
-    verbose: Annotated[
-        bool,
-        Option("--verbose", "-v", help="Log each message that begins or ends, not only failures."),
-    ] = False,
-    log_format: Annotated[
-        LogFormat,
-        Option("--log-format", metavar="FORMAT", help="text, or json: an object a line."),
-    ] = "text",
+    target: str = argument("MODULE[:NAME]", "The worker, or the queue whose jobs it runs."),
+    concurrency: int | None = option(
+        "N", "Messages that a process handles at once.", None, "--concurrency", "-c"
+    ),
+    processes: int = option(
+        "N", "Processes; one that dies is restarted.", 1, "--processes", "-p", min=1, max=256
+    ),
+    reload: bool = flag("Restart when a Python file below this directory changes.", "--reload"),
+    health: str | None = option(
+        "HOST:PORT",
+        "Answer probes there: /livez, /readyz, /status, /metrics; 0 picks a free port. "
+        "Further processes answer at the next ports.",
+    ),
+    verbose: bool = flag(
+        "Log each message that begins or ends, not only failures.", "--verbose", "-v"
+    ),
+    log_format: LogFormat = option(
+        "FORMAT", "text, or json: an object a line.", "text", "--log-format"
+    ),
 ) -> None:
     """Run a worker until it is stopped.
 
@@ -146,7 +127,6 @@ def run(
     Under systemd, with Type=notify, it says when it takes messages and when it stops. With
     WatchdogSec=, it gives signs of life while /livez would be 200.
 
-    \b
     Examples:
       fdbq worker run shop.orders:worker
       fdbq worker shop.orders

@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
-from typer import Option
-
-from .. import context, listings, terminal
+from .. import context, output, terminal
 from ..json_schema import when
-from ..parameters import ListOutput, grouped
+from ..output import Listed, View
+from ..parameters import option
 
 
-@grouped
 def audit(
-    limit: Annotated[
-        int, Option("--max", metavar="N", min=1, max=10_000, help="Show at most N lines.")
-    ] = 100,
-    before: Annotated[
-        str | None,
-        Option(metavar="STAMP", help="Only what is older than the line of this stamp."),
-    ] = None,
-    *,
-    output: ListOutput,
-) -> None:
+    limit: int = option("N", "Show at most N lines.", 100, "--max", min=1, max=10_000),
+    before: str | None = option("STAMP", "Only what is older than the line of this stamp."),
+) -> Listed:
     """Show what operators did, by commands and in the web pages, the newest first.
 
     A command that has changed something has a line; an action of the pages has one when it begins,
     with how many messages were expected, and one when it ends, with how many there were. What
     programs do is not in it. Lines are kept for 400 days.
 
-    \b
     Examples:
       fdbq debug audit --max 20
       fdbq debug audit --json | jq '.[] | select(.action == "purge")'
@@ -45,45 +35,32 @@ def audit(
     db = context.connect()
     keys = RootKeys(context.subspace())
 
-    def look() -> listings.View:
+    def look() -> View:
         found = composed(
             db, keys.once, audit_log.read_newest, keys, limit + 1, stamp, wrote=lambda _: False
         )
-        shown = found[:limit]
         values: list[dict[str, Any]] = [
             {
                 "stamp": line.stamp.hex(),
                 "at": when(line.at_ms),
-                "who": line.who,
-                "action": line.action,
-                "queue": line.queue,
+                **{name: getattr(line, name) for name in ("who", "action", "queue")},
                 "what": dict(line.what),
-                "state": line.state,
-                "count": line.count,
-                "run": line.run,
+                **{name: getattr(line, name) for name in ("state", "count", "run")},
             }
-            for line in shown
+            for line in found[:limit]
+        ]
+        rows = [
+            (
+                *(each["at"], each["who"] or "-"),
+                *(each[name] for name in ("action", "queue", "state", "count")),
+                " ".join(f"{name}={value}" for name, value in each["what"].items()),
+            )
+            for each in values
         ]
         more = None
         if len(found) > limit:
-            more = f"there are more: continue with --before {shown[-1].stamp.hex()}"
-        return listings.table(
-            ["at", "who", "action", "queue", "state", "count", "what"],
-            [
-                (
-                    when(line.at_ms),
-                    line.who or "-",
-                    line.action,
-                    line.queue,
-                    line.state,
-                    line.count,
-                    " ".join(f"{name}={value}" for name, value in line.what.items()),
-                )
-                for line in shown
-            ],
-            values,
-            "the audit log is empty",
-            more,
-        )
+            more = f"there are more: continue with --before {values[-1]['stamp']}"
+        headers = ["at", "who", "action", "queue", "state", "count", "what"]
+        return output.table(headers, rows, values, "the audit log is empty", more)
 
-    listings.show(look, output)
+    return look

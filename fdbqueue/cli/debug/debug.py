@@ -2,38 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator
 
 from msgspec.structs import asdict
-from typer import Option, Typer
 
 import fdbqueue
 
 from ...errors import QueueNotFound
 from .. import context, terminal
-from ..parameters import AnyQueueNames, AsJson, QueueName
+from ..commands import Group
+from ..output import AsJson, Done, Result
+from ..parameters import AnyQueueNames, QueueName, flag, option
 from . import audit_log
 
-app = Typer(
-    name="debug", help="Run housekeeping now, count keys, show the audit log.", no_args_is_help=True
-)
+app = Group("debug", "Run housekeeping now, count keys, show the audit log.")
 
 
 @app.command()
 def sweep(
     names: AnyQueueNames = None,
-    evict: Annotated[
-        list[str] | None,
-        Option(
-            metavar="ID",
-            help="Also remove this consumer of the queue, though it seems alive. Repeatable.",
-        ),
-    ] = None,
-    yes: Annotated[
-        bool, Option("--yes", "-y", help="Do not ask for confirmation of --evict.")
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
+    evict: list[str] | None = option(
+        "ID", "Also remove this consumer of the queue, though it seems alive. Repeatable."
+    ),
+    yes: bool = flag("Do not ask for confirmation of --evict.", "--yes", "-y"),
+) -> Done:
     """Run housekeeping now: reclaim expired leases, promote due messages, drop expired ones.
 
     Also removes consumers of dead processes, which are those without a heartbeat for 15 s, removes
@@ -43,7 +35,6 @@ def sweep(
     The IDs are those of "worker list". What a program holds that only receives comes back with
     "message release".
 
-    \b
     Examples:
       fdbq debug sweep orders
       fdbq debug sweep
@@ -51,11 +42,15 @@ def sweep(
     """
     if evict and len(names or []) != 1:
         raise terminal.CommandError("--evict needs the one QUEUE of the consumer")
+    return _swept(names or [], evict or [], yes)
+
+
+def _swept(names: list[str], evict: list[str], yes: bool) -> Iterator[Result]:
     db = context.connect()
     for name in names or context.queue_names(db):
         queue = context.queue(name)
         try:
-            gone = _evicted(db, queue, evict or [], yes)
+            gone = _evicted(db, queue, evict, yes)
             swept = queue.admin.sweep(db)
         except QueueNotFound:
             if names:
@@ -64,8 +59,7 @@ def sweep(
         consumers = f", {terminal.count(len(gone), 'consumer')} removed" if gone else ""
         staged = f", {swept.staged:,} staged rows removed" if swept.staged else ""
         deleted = "; the queue was unused and is deleted" if swept.deleted else ""
-        terminal.print_result(
-            as_json,
+        yield Result(
             {"queue": name, **asdict(swept), "evicted": gone},
             f"{name}: {terminal.count(swept.promoted, 'message')} became ready, "
             f"{swept.expired:,} expired{consumers}{staged}{deleted}",
@@ -98,7 +92,6 @@ def keys(name: QueueName, as_json: AsJson = False) -> None:
 
     Reads every row of the queue.
 
-    \b
     Examples:
       fdbq debug keys orders
     """

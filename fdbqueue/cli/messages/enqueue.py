@@ -3,65 +3,38 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Literal
+from typing import Literal
 
 from msgspec.structs import replace
-from typer import Argument, Option
 
 import fdbqueue
 from fdbqueue.values.options import MAX_PAYLOAD
 
 from .. import context, durations, terminal
-from ..parameters import AsJson, MessageOptions, QueueName, encoded, grouped, typed
+from ..output import Done, Result
+from ..parameters import MessageOptions, QueueName, argument, encoded, flag, option, typed
 
 
-@grouped
 def enqueue(
     name: QueueName,
-    payload: Annotated[
-        str | None, Argument(metavar="PAYLOAD", help="The payload: JSON, or text that is none.")
-    ] = None,
-    file: Annotated[
-        str | None,
-        Option(metavar="FILE", help="Read the payload from a file, byte for byte."),
-    ] = None,
+    payload: str | None = argument("PAYLOAD", "The payload: JSON, or text that is none.", None),
+    file: str | None = option("FILE", "Read the payload from a file, byte for byte."),
     *,
     message: MessageOptions,
-    delay: Annotated[float, durations.option("Deliver the message after this delay.")] = 0.0,
-    at: Annotated[
-        str | None, Option(metavar="TIME", help="When to deliver it: 2030-01-31T08:00+01:00.")
-    ] = None,
-    dedup_id: Annotated[
-        str | None,
-        Option(metavar="ID", help="Enqueue nothing if this id was enqueued recently."),
-    ] = None,
-    unique: Annotated[
-        str | None,
-        Option(metavar="KEY", help="Enqueue nothing while the queue holds this unique key."),
-    ] = None,
-    on_conflict: Annotated[
-        Literal["keep", "replace", "debounce"],
-        Option(
-            metavar="WHAT",
-            help="With --unique: replace a waiting message; debounce postpones it, too.",
-        ),
-    ] = "keep",
-    max_delay: Annotated[
-        float | None, durations.option("With debounce: postpone for at most this long in all.")
-    ] = None,
-    content_type: Annotated[
-        str | None, Option(metavar="TYPE", help="Content type, such as application/json.")
-    ] = None,
-    resume: Annotated[
-        str | None,
-        Option(metavar="FILE", help="Resumable import: run it again with FILE to continue."),
-    ] = None,
-    as_csv: Annotated[
-        bool,
-        Option("--csv", help="Read CSV from standard input; its first row names the columns."),
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
+    delay: float = durations.option("Deliver the message after this delay.", 0.0),
+    at: str | None = option("TIME", "When to deliver it: 2030-01-31T08:00+01:00."),
+    dedup_id: str | None = option("ID", "Enqueue nothing if this id was enqueued recently."),
+    unique: str | None = option("KEY", "Enqueue nothing while the queue holds this unique key."),
+    on_conflict: Literal["keep", "replace", "debounce"] = option(
+        "WHAT", "With --unique: replace a waiting message; debounce postpones it, too.", "keep"
+    ),
+    max_delay: float | None = durations.option(
+        "With debounce: postpone for at most this long in all."
+    ),
+    content_type: str | None = option("TYPE", "Content type, such as application/json."),
+    resume: str | None = option("FILE", "Resumable import: run it again with FILE to continue."),
+    as_csv: bool = flag("Read CSV from standard input; its first row names the columns.", "--csv"),
+) -> Done:
     """Enqueue one message, or many from standard input.
 
     PAYLOAD is JSON, such as '{"a": 1}', 17 or true; anything else is a text. A queue with a
@@ -82,7 +55,6 @@ def enqueue(
     killed. Run it again with the same FILE and the same input, and it continues after the last line
     that is in the queue: the transactions that enqueue also store the progress.
 
-    \b
     Examples:
       fdbq enqueue orders 'order 17' --priority 7 --header region=eu
       fdbq enqueue orders 'reminder' --delay 1h --ttl 2h
@@ -118,9 +90,7 @@ def enqueue(
         from . import import_lines  # --store must be known
 
         done = import_lines.run(db, queue, given, resume, as_csv)
-        if as_json:
-            terminal.print_json({"queue": name, "enqueued": done.new, **_known(done.known)})
-        return
+        return Result({"queue": name, "enqueued": done.new, **_known(done.known)}, ())
     if resume is not None or as_csv:
         option = "--csv" if as_csv else "--resume"
         raise terminal.CommandError(f"{option} is only for messages on standard input")
@@ -129,14 +99,12 @@ def enqueue(
     else:
         value = encoded(payload) if content_type is not None else typed(queue, payload)
     ids = queue.enqueue_many(db, [replace(given, payload=value)])
-    if as_json:
-        known = _known(1 - ids.new)
-        terminal.print_json({"queue": name, "enqueued": ids.new, **known, "id": ids[0]})
-    else:
-        print(ids[0])
-        if not ids.new:
-            told = "nothing was enqueued" if on_conflict == "keep" else "it may have been changed"
-            terminal.note(f"the message existed already; {told}")
+    existed = ""
+    if not ids.new:
+        told = "nothing was enqueued" if on_conflict == "keep" else "it may have been changed"
+        existed = f"the message existed already; {told}"
+    shown = {"queue": name, "enqueued": ids.new, **_known(1 - ids.new), "id": ids[0]}
+    return Result(shown, ids[0], existed)
 
 
 def _known(count: int) -> dict[str, int]:

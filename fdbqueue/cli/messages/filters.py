@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated
-
-from typer import Option
+from typing import TYPE_CHECKING
 
 import fdbqueue
 
@@ -15,7 +13,7 @@ if TYPE_CHECKING:
     from fdbqueue.values.selector.search import Search
 
 from .. import durations, terminal
-from ..parameters import Match
+from ..parameters import Match, option
 
 Wanted = Callable[["fdbqueue.Message"], bool]
 
@@ -25,25 +23,13 @@ class Filters:
     """Which messages of a queue; by default all of a state."""
 
     match: Match = None
-    level: Annotated[
-        list[int] | None,
-        Option(metavar="N", help="Only this level; 0 is the most urgent. Repeatable."),
-    ] = None
-    reason: Annotated[
-        str | None, Option(metavar="TEXT", help="Only dead letters whose reason has this text.")
-    ] = None
-    error: Annotated[
-        str | None, Option(metavar="TEXT", help="Only those whose last error has this text.")
-    ] = None
-    since: Annotated[
-        datetime | None,
-        durations.moment_option(
-            "Only dead letters that died since: 2030-01-31T08:00, or 2h for 2 h ago."
-        ),
-    ] = None
-    until: Annotated[
-        datetime | None, durations.moment_option("Only dead letters that died before this.")
-    ] = None
+    level: list[int] | None = option("N", "Only this level; 0 is the most urgent. Repeatable.")
+    reason: str | None = option("TEXT", "Only dead letters whose reason has this text.")
+    error: str | None = option("TEXT", "Only those whose last error has this text.")
+    since: datetime | None = durations.moment_option(
+        "Only dead letters that died since: 2030-01-31T08:00, or 2h for 2 h ago."
+    )
+    until: datetime | None = durations.moment_option("Only dead letters that died before this.")
 
     @property
     def given(self) -> bool:

@@ -6,18 +6,19 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Annotated, Any, Literal
+from itertools import chain
+from typing import Any, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
-from typer import Argument, Option
 
 import fdbqueue
 from fdbqueue.values.states import TRANSITIONS
 
 from ...values.text import duration, visible
 from .. import context, json_schema, listings, terminal
-from ..parameters import Limit, ListOutput, MessageId, Output, QueueName, grouped
+from ..output import ListOutput, View, ViewOutput, fields, table
+from ..parameters import Limit, MessageId, QueueName, argument, flag, option
 from .filters import Filters
 from .release import expiry, parsed
 
@@ -31,32 +32,21 @@ Found = Any
 Table = tuple[list[str], list[tuple[object, ...]]]
 
 
-@grouped
 def find(
     name: QueueName,
-    what: Annotated[
-        str | None,
-        Argument(metavar="WHAT", help="The id of a message, or a condition, as --match takes."),
-    ] = None,
+    what: str | None = argument(
+        "WHAT", "The id of a message, or a condition, as --match takes.", None
+    ),
     *,
     filters: Filters,
-    state: Annotated[
-        State | None,
-        Option(
-            metavar="STATE",
-            help="Only ready, waiting (for a key or a limit), retrying, scheduled, leased or dead "
-            "ones.",
-        ),
-    ] = None,
-    consumer: Annotated[
-        str | None, Option(metavar="NAME", help="Only what this consumer has leased.")
-    ] = None,
-    after: Annotated[
-        str | None,
-        Option(metavar="ID", help="Continue after this message, as the previous listing says."),
-    ] = None,
+    state: State | None = option(
+        "STATE",
+        "Only ready, waiting (for a key or a limit), retrying, scheduled, leased or dead ones.",
+    ),
+    consumer: str | None = option("NAME", "Only what this consumer has leased."),
+    after: str | None = option("ID", "Continue after this message, as the previous listing says."),
     limit: Limit = 100,
-    every: Annotated[bool, Option("--all", help="Show all, not only the first 100.")] = False,
+    every: bool = flag("Show all, not only the first 100.", "--all"),
     output: ListOutput,
 ) -> None:
     """Find messages in all states, without receiving them: all, or those that match.
@@ -68,7 +58,6 @@ def find(
     letters in the order of their deaths. Finding reads page by page, so the result is not a
     snapshot of one instant. You can enqueue again what --json prints.
 
-    \b
     Examples:
       fdbq message find orders "payload.order = 'A-17'"
       fdbq message find orders "job = 'bill' AND error LIKE '%timeout%'"
@@ -94,12 +83,12 @@ def find(
     def found() -> Iterator[Found]:
         return _found(db, queue, kind, state, filters, consumer, after)
 
-    def view(shown: Sequence[Found], more: str | None = None) -> listings.View:
+    def view(shown: Sequence[Found], more: str | None = None) -> View:
         headers, rows = kind.table(shown, state is None)
-        return listings.table(headers, rows, [*map(kind.json, shown)], empty, more)
+        return table(headers, rows, [*map(kind.json, shown)], empty, more)
 
-    def look() -> listings.View:
-        shown, cut = listings.first(found(), most)
+    def look() -> View:
+        shown, cut = listings.first(found(), listings.PAGE if every else limit)
         total = None
         if cut and not filters.given and consumer is after is None:
             depth = queue.depth(db)
@@ -107,14 +96,19 @@ def find(
         more = listings.more(noun, len(shown), kind.id(shown[-1]), total) if cut else None
         return view(shown, more)
 
+    def everything() -> View:
+        """Printed as it is read, in tables of a page each."""
+        pages = listings.pages(found())
+        first = next(pages, [])
+        tables = map(view, chain([first], pages))
+        return View(
+            lambda width: (line for each in tables for line in each.lines(width)),
+            map(kind.json, chain(first, chain.from_iterable(pages))),
+            None if first else empty,
+        )
+
     # A screen has an end: without one, each look would read the whole queue.
-    most = (listings.PAGE if output.watch is not None else None) if every else limit
-    if most is not None or output.as_csv:
-        listings.show(look, output)
-    elif output.as_json:
-        listings.print_array(map(kind.json, found()))
-    else:
-        listings.print_all(view, found(), empty)
+    output.show(everything if every and output.watch is None else look)
 
 
 def _found(
@@ -279,23 +273,18 @@ LEASES = Kind(
 )
 
 
-@grouped
 def show(
     name: QueueName,
     message_id: MessageId,
-    raw: Annotated[
-        bool,
-        Option("--raw", help="Write only the payload, byte for byte, to a file or pipe."),
-    ] = False,
+    raw: bool = flag("Write only the payload, byte for byte, to a file or pipe.", "--raw"),
     *,
-    output: Output,
+    output: ViewOutput,
 ) -> None:
     """Show all that is known of one message: its state and why, who holds it since when, how often
     and where it has failed, headers, payload, and what the history of the queue says of it.
 
     Fails with exit code 1 if the message is gone, and the history says nothing of it.
 
-    \b
     Examples:
       fdbq message show orders 05-000000000001-83ca4e58174f03bb
       fdbq message show orders 05-000000000001-83ca4e58174f03bb --watch 1
@@ -313,7 +302,7 @@ def show(
             )
         return found
 
-    def page() -> listings.View:
+    def page() -> View:
         found = queue.get(db, message_id)
         # The history before it cannot have the message, and may be long.
         since_ms = None if found is None else found.message.enqueued_at_ms
@@ -327,7 +316,7 @@ def show(
         from fdbqueue.queue.admin import finding
         from fdbqueue.queue.continuations import results
 
-        listings.show(page, output)
+        output.show(page)
         return
     if output.as_json or output.watch is not None:
         raise terminal.CommandError("--raw cannot be combined with --json or --watch")
@@ -346,21 +335,21 @@ def _holder(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, found: fdbqueue.Me
 
 def _gone(
     message_id: str, events: Sequence[fdbqueue.Event], kept: fdbqueue.schema.records.Kept | None
-) -> listings.View:
+) -> View:
     """A message of which only the history is left, or how it ended."""
     state = kept.state if kept is not None else TRANSITION[events[-1].transition].target
     known: dict[str, Any] = {"id": message_id, "state": state.value}
     if kept is not None and kept.queue:
         known["moved_to"] = {"queue": kept.queue, "id": kept.id}
     moved = [("moved to", f"{kept.id} of queue {kept.queue}")] if kept and kept.queue else []
-    return listings.fields(
+    return fields(
         [("id", message_id), ("state", state.value), *moved],
         {**known, "history": [*map(json_schema.event_json, events)]},
         _history(events),
     )
 
 
-def _history(events: Sequence[fdbqueue.Event]) -> listings.View:
+def _history(events: Sequence[fdbqueue.Event]) -> View:
     """What happened to a message, and how long after the event before."""
     earlier = [events[0].at_ms, *(each.at_ms for each in events)] if events else []
     rows = [
@@ -373,12 +362,12 @@ def _history(events: Sequence[fdbqueue.Event]) -> listings.View:
         )
         for each, before in zip(events, earlier, strict=False)
     ]
-    return listings.table(["at", "what", "after", "failed", "who"], rows, [], "")
+    return table(["at", "what", "after", "failed", "who"], rows, [], "")
 
 
 def message_fields(
     found: fdbqueue.MessageState, events: Sequence[fdbqueue.Event] = (), holder: str = ""
-) -> listings.View:
+) -> View:
     """Everything known about a message. holder: the process that holds it."""
     known = json_schema.state_json(found)
     nested = ("death", "payload", "payload_base64", "headers", "history", "failures")
@@ -387,7 +376,7 @@ def message_fields(
         known["process"] = holder
     if events:
         known["history"] = [*map(json_schema.event_json, events)]
-    return listings.fields(
+    return fields(
         [
             *((name.replace("_", " "), text) for name, text in known.items() if name not in nested),
             *((name.replace("_", " "), death[name]) for name in ("reason", "died_at") if death),
@@ -401,7 +390,7 @@ def message_fields(
     )
 
 
-def _failures(found: Sequence[fdbqueue.Failure]) -> listings.View:
+def _failures(found: Sequence[fdbqueue.Failure]) -> View:
     """The failed attempts of a message, the newest first, each with its traceback."""
     lines: list[str] = []
     for each in reversed(found):
@@ -410,4 +399,4 @@ def _failures(found: Sequence[fdbqueue.Failure]) -> listings.View:
         ended = json_schema.when(each.ended_at_ms)
         lines.append(f"failed {ended} after {took}{who}: {visible(each.error)}")
         lines += [f"  {visible(line)}" for line in each.traceback.splitlines()]
-    return listings.View(lambda width: lines, [], None if lines else "")
+    return View(lambda width: lines, [], None if lines else "")

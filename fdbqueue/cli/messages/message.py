@@ -1,23 +1,11 @@
 """``fdbq message …``: look at messages, and change them."""
 
-from typer import Typer
-
+from ..commands import Group
 from . import listing, release, selection
 
-app = Typer(
-    name="message",
-    help="Find, show, cancel, edit, retry, move, copy, purge and release messages.",
-    no_args_is_help=True,
-)
-app.command()(listing.find)
-app.command()(listing.show)
+app = Group("message", "Find, show, cancel, edit, retry, move, copy, purge and release messages.")
 for command in (
-    selection.cancel,
-    selection.edit,
-    selection.retry,
-    selection.move,
-    selection.copy,
-    selection.purge,
-    release.release,
+    *(listing.find, listing.show, selection.cancel, selection.edit, selection.retry),
+    *(selection.move, selection.copy, selection.purge, release.release),
 ):
     app.command()(command)

@@ -5,9 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Annotated
-
-from typer import Option
 
 import fdbqueue
 from fdbqueue.values.model import MessageState
@@ -15,7 +12,8 @@ from fdbqueue.values.states import State
 
 from ...errors import QueueError, TransactionTooLarge
 from .. import context, durations, json_schema, terminal
-from ..parameters import AsJson, Match, QueueName
+from ..output import AsJson
+from ..parameters import Match, QueueName, flag, option
 from .listing import message_table
 
 BATCH = 500
@@ -23,20 +21,14 @@ BATCH = 500
 
 def receive(
     name: QueueName,
-    max_messages: Annotated[
-        int, Option("--max", metavar="N", min=1, help="Receive at most N messages.")
-    ] = 1,
-    lease: Annotated[
-        float | None, durations.option("How long the leases last; by default the option lease.")
-    ] = None,
-    wait: Annotated[float, durations.option("How long to wait for the first message.")] = 0.0,
-    ack: Annotated[
-        bool, Option("--ack", help="Acknowledge the messages once they are printed.")
-    ] = False,
-    consumer: Annotated[str, Option(metavar="NAME", help="The consumer's name in listings.")] = "",
-    subscription: Annotated[
-        str | None, Option(metavar="NAME", help="Receive what this subscription selects.")
-    ] = None,
+    max_messages: int = option("N", "Receive at most N messages.", 1, "--max", min=1),
+    lease: float | None = durations.option(
+        "How long the leases last; by default the option lease."
+    ),
+    wait: float = durations.option("How long to wait for the first message.", 0.0),
+    ack: bool = flag("Acknowledge the messages once they are printed.", "--ack"),
+    consumer: str = option("NAME", "The consumer's name in listings.", ""),
+    subscription: str | None = option("NAME", "Receive what this subscription selects."),
     match: Match = None,
     as_json: AsJson = False,
 ) -> None:
@@ -46,7 +38,6 @@ def receive(
     with --ack. With --json, each message is an object on a line, with the token of its lease, which
     fdbq message release takes.
 
-    \b
     Examples:
       fdbq receive orders --ack
       fdbq receive orders --max 10 --wait 60 --json

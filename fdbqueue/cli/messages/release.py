@@ -3,47 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
-
-from typer import Argument, Option
 
 import fdbqueue
 
 from .. import context, durations, terminal
-from ..parameters import ChangeOptions, QueueName, grouped
+from ..output import Done, Result
+from ..parameters import ChangeOptions, QueueName, argument, flag, option
 
 BATCH = 100
 """Deliveries settled in one transaction."""
 
 
-@grouped
 def release(
     name: QueueName,
-    tokens: Annotated[
-        list[str] | None,
-        Argument(metavar="ID…", help="Ids of messages, or tokens of their leases."),
-    ] = None,
-    consumer: Annotated[
-        str | None, Option(metavar="NAME", help="All that this consumer has leased.")
-    ] = None,
-    every: Annotated[bool, Option("--all", help="All leases of the queue.")] = False,
-    delay: Annotated[
-        float | None, durations.option("How long they wait before they are delivered again.")
-    ] = None,
-    error: Annotated[
-        str | None,
-        Option(metavar="TEXT", help="Count the attempt as failed, with this error."),
-    ] = None,
+    tokens: list[str] | None = argument("ID…", "Ids of messages, or tokens of their leases.", None),
+    consumer: str | None = option("NAME", "All that this consumer has leased."),
+    every: bool = flag("All leases of the queue.", "--all"),
+    delay: float | None = durations.option("How long they wait before they are delivered again."),
+    error: str | None = option("TEXT", "Count the attempt as failed, with this error."),
     *,
     change: ChangeOptions,
-) -> None:
+) -> Done:
     """Return leased messages to the queue: take them away from their consumers.
 
     The attempt does not count, unless you give --error. This does not stop a consumer that is still
     working: it finds out when it settles. Choose them by ID or token, by --consumer, or with --all.
     For the messages that a stream holds, use fdbq stream finish.
 
-    \b
     Examples:
       fdbq message release orders 05-000000000001-83ca4e58174f03bb
       fdbq message release orders --consumer billing --dry-run
@@ -73,15 +59,12 @@ def release(
         if held and not change.dry_run:
             queue.release(db, held, delay=delay, error=error)
         count += len(held)
-    change.print_result(
+    lost = f"no lease with token {', '.join(gone)}: it expired or was settled already"
+    return Result(
         {"queue": name, **change.counted("released", count), "gone": gone},
         f"{change.verb('release', 'released')} {terminal.count(count, 'message')} of queue {name}",
+        failed=terminal.CommandError(lost, 1) if tokens and gone else None,
     )
-    if tokens and gone:
-        names = ", ".join(gone)
-        raise terminal.CommandError(
-            f"no lease with token {names}: it expired or was settled already", 1
-        )
 
 
 def _tokens(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, given: Sequence[str]) -> list[bytes]:

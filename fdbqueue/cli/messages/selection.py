@@ -9,21 +9,25 @@ from functools import partial
 from typing import Annotated, Any
 
 from msgspec import Struct
-from typer import Argument, Option
+from msgspec.structs import replace
+from typer import Argument
 
 import fdbqueue
 from fdbqueue.values.states import State
 
-from .. import context, durations, listings, terminal
+from .. import context, durations, terminal
+from ..output import Done, Result
 from ..parameters import (
+    HEADER_COLUMNS,
+    SCHEMA,
     ChangeOptions,
     QueueName,
     complete_queue,
-    grouped,
+    flag,
+    option,
     queue_option,
     typed,
 )
-from ..streams.columns import HeaderColumns, Schema
 from .filters import Filters, Wanted
 
 COMING = ("ready", "waiting")
@@ -38,14 +42,11 @@ BATCH = 100
 class Choice(Filters):
     """Which messages a command changes, unless it names them by id."""
 
-    state: Annotated[
-        list[str] | None,
-        Option(metavar="STATE", help="Those in this state. Repeatable. The default is above."),
-    ] = None
-    every: Annotated[bool, Option("--all", help="All in these states.")] = False
-    others: Annotated[list[str] | None, queue_option("Also those of this queue. Repeatable.")] = (
-        None
+    state: list[str] | None = option(
+        "STATE", "Those in this state. Repeatable. The default is above."
     )
+    every: bool = flag("All in these states.", "--all")
+    others: list[str] | None = queue_option("Also those of this queue. Repeatable.")
 
 
 Ids = Annotated[list[str] | None, Argument(metavar="ID…", help="Ids of messages.")]
@@ -103,8 +104,7 @@ class Command(Struct, frozen=True):
         return "" if self.target is None else f" to queue {self.target}"
 
 
-@grouped
-def cancel(name: QueueName, ids: Ids = None, *, choice: Choice, change: ChangeOptions) -> None:
+def cancel(name: QueueName, ids: Ids = None, *, choice: Choice, change: ChangeOptions) -> Done:
     """Remove messages before they are delivered, and cancel those that are being handled.
 
     A message that is being handled is never delivered again, and its handler can see that; it ends
@@ -112,7 +112,6 @@ def cancel(name: QueueName, ids: Ids = None, *, choice: Choice, change: ChangeOp
     filters, or with --all; --state is any but dead, by default all of these. The exit code is 1 if
     any message was not cancelled, or none matches.
 
-    \b
     Examples:
       fdbq message cancel orders 05-000000000001-83ca4e58174f03bb --yes
       fdbq message cancel orders --match "customer = 17" --dry-run
@@ -133,37 +132,25 @@ def cancel(name: QueueName, ids: Ids = None, *, choice: Choice, change: ChangeOp
 
     states = (*COMING, *LATER, "leased")
     verb = Command("cancel", "cancelled", states, states, run, told={"running": running})
-    _change(verb, name, ids, choice, change)
-    if running and not change.as_json:
-        terminal.note(
-            "what runs ends as its handler does, which sees context.cancelled; to end it at once, "
-            "stop the process that fdbq message show names"
-        )
+    ends = (
+        "what runs ends as its handler does, which sees context.cancelled; to end it at once, "
+        "stop the process that fdbq message show names"
+    )
+    done = _change(verb, name, ids, choice, change)
+    return replace(done, note=ends) if running else done
 
 
-@grouped
 def edit(
     name: QueueName,
     ids: Ids = None,
-    priority: Annotated[
-        int | None,
-        Option(metavar="N", help="The new priority, 0 to 9; 9 is the most urgent."),
-    ] = None,
-    delay: Annotated[
-        float | None, durations.option("Deliver them after this delay; 0 delivers them now.")
-    ] = None,
-    at: Annotated[
-        str | None,
-        Option(metavar="TIME", help="When to deliver them: 2030-01-31T08:00+01:00."),
-    ] = None,
-    payload: Annotated[
-        str | None,
-        Option(metavar="PAYLOAD", help="The new payload: JSON, or text that is none."),
-    ] = None,
+    priority: int | None = option("N", "The new priority, 0 to 9; 9 is the most urgent."),
+    delay: float | None = durations.option("Deliver them after this delay; 0 delivers them now."),
+    at: str | None = option("TIME", "When to deliver them: 2030-01-31T08:00+01:00."),
+    payload: str | None = option("PAYLOAD", "The new payload: JSON, or text that is none."),
     *,
     choice: Choice,
     change: ChangeOptions,
-) -> None:
+) -> Done:
     """Change the priority or time of waiting messages, or what they say.
 
     A message that changes its level goes to the end of the new level. Leased messages do not
@@ -171,7 +158,6 @@ def edit(
     needs an ID. --state is ready, waiting, retrying or scheduled, by default all of these. The exit
     code is 1 if any message was not changed, or none matches.
 
-    \b
     Examples:
       fdbq message edit orders 05-000000000001-83ca4e58174f03bb --priority 9
       fdbq message edit orders --match "region = 'eu'" --delay 2h --yes
@@ -195,26 +181,21 @@ def edit(
         return part.change(edit)
 
     states = (*COMING, *LATER) if later else (*COMING, *LATER, "dead")
-    _change(Command("edit", "edited", states, states, run, asks=False), name, ids, choice, change)
+    verb = Command("edit", "edited", states, states, run, asks=False)
+    return _change(verb, name, ids, choice, change)
 
 
-@grouped
 def retry(
     name: QueueName,
     ids: Ids = None,
     *,
     choice: Choice,
-    rate: Annotated[
-        float | None, Option(metavar="N", min=0.001, help="Retry at most N per second.")
-    ] = None,
-    where: Annotated[
-        str | None,
-        Option(metavar="SQL", help="A condition on columns, instead; needs fdbqueue[spark]."),
-    ] = None,
-    schema: Schema = None,
-    header_columns: HeaderColumns = None,
+    rate: float | None = option("N", "Retry at most N per second.", min=0.001),
+    where: str | None = option("SQL", "A condition on columns, instead; needs fdbqueue[spark]."),
+    schema: str | None = SCHEMA,
+    header_columns: str | None = HEADER_COLUMNS,
     change: ChangeOptions,
-) -> None:
+) -> Done:
     """Deliver dead letters again, or those at once that come later.
 
     Dead letters go to the end of their level and start with no attempts; others keep theirs.
@@ -227,7 +208,6 @@ def retry(
     attempts, enqueued_at, last_error, reason, died_at and others. With --schema, it may use fields
     of JSON payloads.
 
-    \b
     Examples:
       fdbq message retry orders 05-000000000001-83ca4e58174f03bb
       fdbq message retry orders --error timeout --since 2h --rate 50 --yes
@@ -244,8 +224,7 @@ def retry(
             )
         from ..streams.replay import replay
 
-        replay(name, where, schema, header_columns, change)
-        return
+        return replay(name, where, schema, header_columns, change)
     if schema is not None or header_columns is not None:
         raise terminal.CommandError("--schema and --header-columns are for --where")
     began = time.monotonic()
@@ -264,18 +243,16 @@ def retry(
         return part.change(partial(part.queue.retry, at_once=at_once))
 
     verb = Command("retry", "retried", ("dead", *LATER), ("dead",), run, asks=False)
-    _change(verb, name, ids, choice, change)
+    return _change(verb, name, ids, choice, change)
 
 
-@grouped
-def purge(name: QueueName, ids: Ids = None, *, choice: Choice, change: ChangeOptions) -> None:
+def purge(name: QueueName, ids: Ids = None, *, choice: Choice, change: ChangeOptions) -> Done:
     """Remove messages for good; they are not delivered. Leased messages stay with their consumers.
 
     Choose by ID, with filters, or with --all; --state is any but leased, by default ready and
     waiting, or dead with --reason, --since or --until.
     The exit code is 1 if any message was not removed, or none matches.
 
-    \b
     Examples:
       fdbq message purge orders --all --dry-run
       fdbq message purge orders --queue mail --match "region = 'test'" --yes
@@ -286,13 +263,12 @@ def purge(name: QueueName, ids: Ids = None, *, choice: Choice, change: ChangeOpt
     def run(part: QueuePart) -> int:
         return context.removing(lambda: part.change(part.queue.purge))
 
-    _change(Command("purge", "purged", WHOLE, COMING, run), name, ids, choice, change)
+    return _change(Command("purge", "purged", WHOLE, COMING, run), name, ids, choice, change)
 
 
-@grouped
 def move(
     name: QueueName, target: Target, ids: Ids = None, *, choice: Choice, change: ChangeOptions
-) -> None:
+) -> Done:
     """Move messages to another queue.
 
     One transaction removes a message here and adds it there. There it has a new id and no attempts;
@@ -300,7 +276,6 @@ def move(
     the same command again. Choose by ID, with filters, or with --all; --state is any but leased,
     by default ready and waiting. The exit code is 1 if any message was not moved, or none matches.
 
-    \b
     Examples:
       fdbq message move orders orders-eu --match "region = 'eu'"
       fdbq message move orders parked --reason declined --yes
@@ -311,20 +286,18 @@ def move(
         return part.change(partial(part.queue.move, target=target))
 
     verb = Command("move", "moved", WHOLE, COMING, run, target=target)
-    _change(verb, name, ids, choice, change)
+    return _change(verb, name, ids, choice, change)
 
 
-@grouped
 def copy(
     name: QueueName, target: Target, ids: Ids = None, *, choice: Choice, change: ChangeOptions
-) -> None:
+) -> Done:
     """Copy messages to another queue. The originals stay as they are.
 
     Choose by ID, with filters, or with --all; --state is any but leased, by default ready and
     waiting, or dead with --reason, --since or --until.
     The exit code is 1 if any message was not copied, or none matches.
 
-    \b
     Example:
       fdbq message copy orders orders-test --match "priority > 6" --yes
     """
@@ -333,7 +306,7 @@ def copy(
         return part.change(partial(part.queue.copy, target=target))
 
     verb = Command("copy", "copied", WHOLE, COMING, run, asks=False, target=target)
-    _change(verb, name, ids, choice, change)
+    return _change(verb, name, ids, choice, change)
 
 
 def _leased(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue) -> Iterable[fdbqueue.Message]:
@@ -344,8 +317,8 @@ def _leased(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue) -> Iterable[fdbque
 
 def _change(
     verb: Command, name: str, given: Sequence[str] | None, choice: Choice, change: ChangeOptions
-) -> None:
-    """Find the messages, ask the user, change them, and print how many."""
+) -> Result:
+    """Find the messages, ask the user, change them, and tell how many."""
     ids = [*dict.fromkeys(given or [])]
     states = _chosen(verb, ids, choice)
     search = choice.search()
@@ -364,40 +337,35 @@ def _change(
     known = _states(db, queues[0], ids, verb.states)
     parts = [QueuePart(db, queue, known, wanted, states, _untold) for queue in queues]
     found = {each.queue.name: len(known) if ids else _count(each, choice) for each in parts}
+    total, of = sum(found.values()), terminal.queues(found, quoted=True)
     changed = found
     if not change.dry_run and (known or not ids):
         if verb.asks or not ids:
-            messages = terminal.count(sum(found.values()), "message")
-            of = terminal.queues(found, quoted=True)
+            messages = terminal.count(total, "message")
             change.confirm(f"{verb.name.capitalize()} {messages} of {of}{verb}?")
-        changed = _run(verb, parts, sum(found.values()))
+        changed = _run(verb, parts, total)
     missed = [each for each in ids if each not in known]
-    _print(verb, change, changed, missed if ids else None)
+    done = _result(verb, change, changed, missed if ids else None)
     context.changed = sum(changed.values())
+    failed = None
     if missed:
-        raise terminal.CommandError(
-            f"no such {' or '.join(verb.states)} message: {', '.join(missed)}", 1
+        problem = f"no such {' or '.join(verb.states)} message: {', '.join(missed)}"
+        failed = terminal.CommandError(problem, 1)
+    elif total > context.changed and not change.dry_run:
+        stayed = (
+            f"{terminal.count(total - context.changed, 'message')} not {verb.done}: another "
+            "message holds the unique key, it cannot be read, or somebody else was faster"
         )
-    if not change.dry_run:
-        _check_stayed(verb, sum(found.values()) - sum(changed.values()), named=bool(ids))
-    if not any(found.values()) and not choice.every:
+        if ids:
+            failed = terminal.CommandError(stayed, 1)
+        else:
+            terminal.note(stayed)
+    elif not total and not choice.every:
         if search is not None and search.unknown:
-            raise terminal.CommandError(f"queue {name}: {search.unknown}")
-        of = terminal.queues(found, quoted=True)
-        raise terminal.CommandError(f"no {' or '.join(states)} message of {of} matches", 1)
-
-
-def _check_stayed(verb: Command, stayed: int, named: bool) -> None:
-    """Tell how many stayed as they are; raises ``CommandError`` if they were ``named`` by ids."""
-    if stayed <= 0:
-        return
-    text = (
-        f"{terminal.count(stayed, 'message')} not {verb.done}: another message holds the unique "
-        "key, it cannot be read, or somebody else was faster"
-    )
-    if named:
-        raise terminal.CommandError(text, 1)
-    terminal.note(text)
+            failed = terminal.CommandError(f"queue {name}: {search.unknown}")
+        else:
+            failed = terminal.CommandError(f"no {' or '.join(states)} message of {of} matches", 1)
+    return replace(done, failed=failed)
 
 
 def _untold(_: int) -> None: ...
@@ -432,24 +400,22 @@ def _chosen(verb: Command, ids: Sequence[str], choice: Choice) -> Sequence[str]:
     return states
 
 
-def _print(
+def _result(
     verb: Command, change: ChangeOptions, changed: Mapping[str, int], missed: Sequence[str] | None
-) -> None:
-    """Print how many messages of each queue are done. missed: ids that are none of theirs, if they
-    were given by id."""
-    if not change.as_json:
-        messages = f"{terminal.count(sum(changed.values()), 'message')} of "
-        messages += f"{terminal.queues(changed)}{verb}"
-        print(terminal.visible(f"{change.verb(verb.name, verb.done)} {messages}"))
-        for what, those in verb.told.items():
-            if those:
-                print(f"{what}: {', '.join(those)}")
-        return
+) -> Result:
+    """How many messages of each queue are done. missed: ids that are none of theirs, if they were
+    given by id."""
+    told = {what: those for what, those in verb.told.items() if those}
     more: dict[str, Any] = {} if verb.target is None else {"target": verb.target}
-    more |= {} if missed is None else {"missed": missed}
-    more |= {what: those for what, those in verb.told.items() if those}
-    listings.print_results(
-        [{"queue": each, **change.counted(verb.done, n), **more} for each, n in changed.items()]
+    more |= {**({} if missed is None else {"missed": missed}), **told}
+    messages = terminal.count(sum(changed.values()), "message")
+    done = change.verb(verb.name, verb.done)
+    return Result(
+        [{"queue": each, **change.counted(verb.done, n), **more} for each, n in changed.items()],
+        [
+            f"{done} {messages} of {terminal.queues(changed)}{verb}",
+            *(f"{what}: {', '.join(those)}" for what, those in told.items()),
+        ],
     )
 
 

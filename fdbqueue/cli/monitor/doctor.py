@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from typer import Exit, Option
+from typer import Exit
 
 import fdbqueue
 from fdbqueue.values.groups import Group
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 from ...errors import CorruptData, QueueNotFound, StoreError
 from .. import context, terminal
-from ..parameters import AnyQueueNames, AsJson
+from ..output import Done, Result
+from ..parameters import AnyQueueNames, flag
 from ..queues import queue_list, worker_list
 from . import diagnosis, incidents, status
 from .findings import OK, PROBLEM, Finding
@@ -38,15 +39,9 @@ SAMPLE = 200
 
 def doctor(
     names: AnyQueueNames = None,
-    full: Annotated[
-        bool,
-        Option("--full", help="Also verify queues and the store, which reads all data."),
-    ] = False,
-    repair: Annotated[
-        bool, Option("--repair", help="As --full, and repair what can be without guessing.")
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
+    full: bool = flag("Also verify queues and the store, which reads all data.", "--full"),
+    repair: bool = flag("As --full, and repair what can be without guessing.", "--repair"),
+) -> Done:
     """Look for what is wrong with the store, queues and workers, and say what to do.
 
     For the store: its health, latency, space and clock. For workers: processes that are stopped or
@@ -58,7 +53,6 @@ def doctor(
     while it is in use: see docs/verify.md. It changes nothing without --repair. The exit code is 1
     if there is a problem, which needs a person, and 0 if there are only warnings.
 
-    \b
     Examples:
       fdbq doctor
       fdbq doctor orders --json
@@ -75,12 +69,9 @@ def doctor(
             raise
         findings = [diagnosis.commits(str(error), full=True), *_disk()]
     ok = all(finding.state != PROBLEM for finding in findings)
-    if as_json:
-        terminal.print_json({"ok": ok, "findings": [finding.to_json() for finding in findings]})
-    else:
-        _print(findings)
-    if not ok:
-        raise Exit(1)
+    value = {"ok": ok, "findings": [finding.to_json() for finding in findings]}
+    lines = [line for finding in findings for line in finding.lines()]
+    return Result(value, lines, failed=None if ok else Exit(1))
 
 
 def examine(
@@ -122,14 +113,6 @@ def examine(
         )
         findings.append(Finding(OK, "queues", "store", detail))
     return findings
-
-
-def _print(findings: list[Finding]) -> None:
-    for finding in findings:
-        about = f"{finding.check} {finding.subject}"
-        print(f"{finding.state:<8} {terminal.visible(about)}: {terminal.visible(finding.detail)}")
-        if finding.advice:
-            print(f"         → {terminal.visible(finding.advice)}")
 
 
 def _store(db: fdbqueue.fdb.Database, full: bool) -> Iterator[Finding]:

@@ -17,6 +17,11 @@ class Finding(Struct, frozen=True):
     detail: str
     advice: str = ""
 
+    def lines(self) -> list[str]:
+        """For people."""
+        found = [f"{self.state:<8} {self.check} {self.subject}: {self.detail}"]
+        return [*found, f"         → {self.advice}"] if self.advice else found
+
     def to_json(self) -> dict[str, str]:
         """JSON-ready."""
         return structs.asdict(self)

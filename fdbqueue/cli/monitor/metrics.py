@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated
-
-from typer import Option, Typer
 
 import fdbqueue
 
 from ...errors import InvalidArgument
 from ...store.hosts import LOOPBACK
 from .. import context, terminal
-from ..parameters import queue_option
+from ..commands import Group
+from ..parameters import option, queue_option
 
-app = Typer(
-    name="metrics", help="Metrics for Prometheus; needs fdbqueue[metrics].", no_args_is_help=True
-)
+app = Group("metrics", "Metrics for Prometheus; needs fdbqueue[metrics].")
 
 
 @app.callback()
@@ -26,38 +22,22 @@ def _metrics() -> None:
 
 @app.command()
 def serve(
-    port: Annotated[
-        int, Option(metavar="PORT", min=0, max=65_535, help="The port; 0 picks a free one.")
-    ] = 9_808,
-    host: Annotated[str, Option(metavar="ADDRESS", help="The address to listen on.")] = "127.0.0.1",
-    hostnames: Annotated[
-        list[str] | None,
-        Option(
-            "--hostname",
-            metavar="NAME",
-            help="A public name under which it is scraped. Repeatable.",
-        ),
-    ] = None,
-    names: Annotated[list[str] | None, queue_option("Only this queue. Repeatable.")] = None,
-    most: Annotated[
-        int,
-        Option(
-            "--max-queues",
-            metavar="COUNT",
-            min=1,
-            max=1_000_000,
-            help="Show the first queues only.",
-        ),
-    ] = 1_000,
-    keys: Annotated[
-        int,
-        Option(
-            metavar="COUNT",
-            min=0,
-            max=1_000,
-            help="Show by name the keys of each queue with the most messages that wait.",
-        ),
-    ] = 0,
+    port: int = option("PORT", "The port; 0 picks a free one.", 9_808, min=0, max=65_535),
+    host: str = option("ADDRESS", "The address to listen on.", "127.0.0.1"),
+    hostnames: list[str] | None = option(
+        "NAME", "A public name under which it is scraped. Repeatable.", None, "--hostname"
+    ),
+    names: list[str] | None = queue_option("Only this queue. Repeatable."),
+    most: int = option(
+        "COUNT", "Show the first queues only.", 1_000, "--max-queues", min=1, max=1_000_000
+    ),
+    keys: int = option(
+        "COUNT",
+        "Show by name the keys of each queue with the most messages that wait.",
+        0,
+        min=0,
+        max=1_000,
+    ),
 ) -> None:
     """Serve metrics of the queues at /metrics, until Ctrl-C.
 
@@ -68,7 +48,6 @@ def serve(
     Whoever reaches the address can read them. A request must name this server by an address, a name
     without a dot or of a private domain, or one of --hostname: so no page of the web reads them.
 
-    \b
     Example:
       fdbq metrics serve --port 9808 --host 0.0.0.0
     """
@@ -92,9 +71,9 @@ def serve(
     try:
         # As the first process of a container it would not hear SIGTERM otherwise.
         with terminal.termination_raises():
-            print(f"serving {url(server.address)}/metrics")
             if host not in LOOPBACK:
                 terminal.note("whoever reaches this machine can read them")
+            print(f"serving {url(server.address)}/metrics")
             terminal.flush()
             terminal.sleep(math.inf)
     except KeyboardInterrupt:

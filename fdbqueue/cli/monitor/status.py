@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from itertools import pairwise
-from typing import Annotated
 
 from msgspec import Struct
 
@@ -13,7 +12,7 @@ import fdbqueue
 
 from ...errors import StoreError, StoreUnreachable
 from .. import context, durations, terminal
-from ..parameters import AsJson
+from ..output import Done, Result
 
 ROUNDS = 5
 READ_MS = 2_000
@@ -45,15 +44,13 @@ def bindings_version() -> str:
 
 
 def status(
-    as_json: AsJson = False,
-    timeout: Annotated[float, durations.option("How long to wait for a cluster.", 0.001)] = 10.0,
-) -> None:
+    timeout: float = durations.option("How long to wait for a cluster.", 10.0, least=0.001),
+) -> Done:
     """Show which store fdbq uses, and whether it responds.
 
     Prints the store, its engine, the versions, the number of queues, and the median latency of five
     transactions. Writes nothing. The exit code is 1 if the store does not respond.
 
-    \b
     Examples:
       fdbq status
       fdbq --store /etc/foundationdb/fdb.cluster status --timeout 2 --json
@@ -72,26 +69,18 @@ def status(
         queues = len(context.queue_names(db))
         latency = measure(db)
     except StoreError as error:
-        if as_json:
-            terminal.print_json({**report, "reachable": False, "error": str(error)})
-        raise
-    if as_json:
-        terminal.print_json(
-            {**report, "reachable": True, "queues": queues, "latency": latency.to_json()}
-        )
-        return
-    terminal.print_fields(
-        [
-            ("store", str(DEFAULT)),
-            ("engine", DEFAULT.engine.value),
-            ("versions", f"fdbqueue {report['fdbqueue']}, bindings {report['bindings']}, "
-             f"API {report['api_version']}"),
-            ("reachable", "yes"),
-            ("latency", f"begin {latency.begin_ms:.2f} ms, read {latency.read_ms:.2f} ms, "
-             f"commit {latency.commit_ms:.2f} ms"),
-            ("queues", queues),
-        ]
-    )  # fmt: skip
+        return Result({**report, "reachable": False, "error": str(error)}, (), failed=error)
+    begin, read, commit = (f"{value:.2f} ms" for value in latency.to_json().values())
+    fields = [
+        *(("store", str(DEFAULT)), ("engine", DEFAULT.engine.value)),
+        ("versions", f"fdbqueue {report['fdbqueue']}, bindings {report['bindings']}, "
+         f"API {report['api_version']}"),
+        ("reachable", "yes"),
+        ("latency", f"begin {begin}, read {read}, commit {commit}"),
+        ("queues", queues),
+    ]  # fmt: skip
+    value = {**report, "reachable": True, "queues": queues, "latency": latency.to_json()}
+    return Result(value, terminal.fields(fields))
 
 
 def measure(db: fdbqueue.fdb.Database) -> Latency:

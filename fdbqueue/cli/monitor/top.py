@@ -7,15 +7,14 @@ import select
 import sys
 import time
 from collections.abc import Mapping
-from typing import Annotated
 
 from msgspec import Struct
-from typer import Option
 
 import fdbqueue
 from fdbqueue.values.model import Depth
 
 from .. import context, durations, terminal
+from ..parameters import flag
 from ..queues import queue_list
 
 STATES = ("ready", "waiting", "retrying", "scheduled", "leased", "dead")
@@ -34,10 +33,8 @@ class QueuesAt(Struct, frozen=True):
 
 
 def top(
-    interval: Annotated[float, durations.option("Time between two updates.", 0.2)] = 2.0,
-    once: Annotated[
-        bool, Option("--once", help="Print the table once, with the rates of one interval.")
-    ] = False,
+    interval: float = durations.option("Time between two updates.", 2.0, least=0.2),
+    once: bool = flag("Print the table once, with the rates of one interval.", "--once"),
 ) -> None:
     """Watch all queues live: depths, rates and the age of the oldest ready message.
 
@@ -45,7 +42,6 @@ def top(
     previous update. Conflicts are those of the whole cluster; the embedded engine does not count
     them. q or Ctrl-C ends it.
 
-    \b
     Examples:
       fdbq top --interval 1
       fdbq top --once

@@ -4,42 +4,35 @@ from __future__ import annotations
 
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Annotated, Any
-
-from typer import Argument, Typer
+from typing import TYPE_CHECKING, Any
 
 import fdbqueue
 
 from ...errors import NotFound
 from .. import context, json_schema, listings, terminal
-from ..parameters import ChangeOptions, ListOutput, PageOptions, QueueName, grouped
+from ..commands import Group
+from ..output import Done, Listed
+from ..parameters import ChangeOptions, PageOptions, QueueName, argument
 
 if TYPE_CHECKING:
-    from ...values.groups import Group
+    from ...values import groups
 
 HEADERS = ["group", "state", "left", "of", "done", "dead", "failed", "created", "ended", "then"]
 
-app = Typer(
-    name="group",
-    help="List and forget groups, after whose last message another one comes.",
-    no_args_is_help=True,
-)
+app = Group("group", "List and forget groups, after whose last message another one comes.")
 
 
 @app.command("list")
-@grouped
 def list_(
     name: QueueName,
-    group: Annotated[str | None, Argument(metavar="GROUP", help="Only this group.")] = None,
+    group: str | None = argument("GROUP", "Only this group.", None),
     *,
     page: PageOptions,
-    output: ListOutput,
-) -> None:
+) -> Listed:
     """List the groups of a queue and how far each has come, or one group.
 
     Without --max, the first 100 are listed.
 
-    \b
     Examples:
       fdbq group list parts
       fdbq group list parts load-17 --watch 5
@@ -48,17 +41,16 @@ def list_(
         raise terminal.CommandError("--after continues a list: leave out GROUP")
     db, queue = context.open_queue(name)
 
-    def read(most: int, after: str | None) -> list[Group]:
+    def read(most: int, after: str | None) -> list[groups.Group]:
         if group is not None:
             return [] if after else [_known(db, queue, group)]
         return queue.groups.list(db, most, after=after)
 
-    listed = partial(listings.listing, read, attrgetter("name"), _row, _json, HEADERS, "group")
-    look = partial(listed, f"queue {name} has no groups", page, page.after)
-    listings.show(look, output)
+    nothing = f"queue {name} has no groups"
+    return listings.listing("group", read, attrgetter("name"), HEADERS, _row, _json, nothing, page)
 
 
-def _known(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, name: str) -> Group:
+def _known(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, name: str) -> groups.Group:
     """The group of that name; raises ``NotFound``."""
     found = queue.groups.get(db, name)
     if found is None:
@@ -66,43 +58,38 @@ def _known(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, name: str) -> Group
     return found
 
 
-def _row(group: Group, now_ms: int) -> tuple[object, ...]:
+def _row(group: groups.Group, now_ms: int) -> tuple[object, ...]:
     then = f"a message in {group.queue}, when all are {group.then_on}"
     if group.callback_id is not None:
         then = f"{group.callback_id} in {group.queue}"
     elif group.retry_ms is not None:
-        then = f"{then}; tried again {_until(group.retry_ms - now_ms)}"
-    ended = "" if group.ended_ms is None else f"{terminal.age(now_ms - group.ended_ms)} ago"
+        left_ms = group.retry_ms - now_ms
+        again = f"in {terminal.age(left_ms)}" if left_ms > 0 else "when somebody receives"
+        then = f"{then}; tried again {again}"
     counts = (group.left, group.total, group.done, group.dead, group.failed)
-    created = f"{terminal.age(now_ms - group.created_ms)} ago"
-    return (group.name, group.state, *counts, created, ended, then)
+    times = (terminal.ago(each, now_ms) for each in (group.created_ms, group.ended_ms))
+    return (group.name, group.state, *counts, *times, then)
 
 
 @app.command()
-@grouped
 def forget(
     name: QueueName,
-    group: Annotated[str, Argument(metavar="GROUP", help="The name of the group.")],
+    group: str = argument("GROUP", "The name of the group."),
     *,
     change: ChangeOptions,
-) -> None:
+) -> Done:
     """Forget a group. Its messages stay, and the message that would follow does not come.
 
-    \b
     Example:
       fdbq group forget parts load-17 --yes
     """
     db, queue = context.open_queue(name)
     _known(db, queue, group)
     remove = partial(queue.groups.forget, db, group)
-    change.remove("forget", "forgotten", "group", name, group, remove)
+    return change.remove("forget", "forgotten", "group", name, group, remove)
 
 
-def _until(left_ms: int) -> str:
-    return f"in {terminal.age(left_ms)}" if left_ms > 0 else "when somebody receives"
-
-
-def _json(found: Group) -> dict[str, Any]:
+def _json(found: groups.Group) -> dict[str, Any]:
     counts = ("total", "left", "done", "dead", "failed")
     times = ("created_ms", "ended_ms", "retry_ms")
     told = json_schema.known(found, "state", "then_on", *counts, "callback_id", *times)

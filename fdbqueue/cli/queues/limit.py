@@ -7,39 +7,23 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Argument, Option, Typer
+from typer import Argument
 
 import fdbqueue
 
-from ...values.limits import (
-    KeyBacklog,
-    KeyLimits,
-    KeyState,
-    Limit,
-    LimitState,
-    LimitSummary,
-    OwnLimits,
-)
-from .. import context, json_schema, listings, terminal
-from ..parameters import (
-    AsJson,
-    ChangeOptions,
-    ListOutput,
-    Output,
-    PageOptions,
-    grouped,
-    pair,
-    queue_option,
-)
+from ...values.limits import KeyBacklog, KeyLimits, KeyState, LimitState, LimitSummary, OwnLimits
+from .. import context, json_schema, listings, output, terminal
+from ..commands import Group
+from ..output import Done, Listed, Result, Shown
+from ..parameters import ChangeOptions, PageOptions, option, pair, queue_option
 
 if TYPE_CHECKING:
     from ...queue.keys.message_keys import Key
     from ...queue.keys.shared_limits import Limits, SharedLimit
 
-app = Typer(
-    name="limit",
-    help="List, show, set, pause and delete limits: those that queues share, and those of keys.",
-    no_args_is_help=True,
+app = Group(
+    "limit",
+    "List, show, set, pause and delete limits: those that queues share, and those of keys.",
 )
 
 Name = Annotated[
@@ -49,7 +33,8 @@ Name = Annotated[
         help="DIMENSION=NAME, such as api=stripe; with --queue, a key of the queue.",
     ),
 ]
-OfQueue = Annotated[str | None, queue_option("The limits of keys of this queue.")]
+OF_QUEUE = queue_option("The limits of keys of this queue.")
+State = KeyState | LimitState
 
 
 def _shared() -> Limits:
@@ -66,33 +51,27 @@ def _opened(name: str, queue: str | None) -> tuple[fdbqueue.fdb.Database, Shared
     return context.connect(), _shared()[dimension, limit]
 
 
-def _named(state: LimitState | KeyState, queue: str | None) -> str:
+def _named(state: State, queue: str | None) -> str:
     if isinstance(state, KeyState):
         return f"key {state.key} of queue {queue}"
     return f"limit {state.dimension}={state.name}"
 
 
 @app.command("list")
-@grouped
-def list_(queue: OfQueue = None, *, page: PageOptions, output: ListOutput) -> None:
+def list_(queue: str | None = OF_QUEUE, *, page: PageOptions) -> Listed:
     """List the limits that are set, and those for which messages wait.
 
     With --queue, those of its keys: a key for which no message waits, and without limits of its
     own, is not stored. Without --max, the first 100 are listed. --after takes a LIMIT.
 
-    \b
     Examples:
       fdbq limit list
       fdbq limit list --queue orders --max 20 --json
     """
     if queue is not None:
-        listings.show(_keys(queue, page), output)
-        return
+        return _keys(queue, page)
     after = None if page.after is None else pair("--after", page.after, "DIMENSION=NAME")
-    db, limits = context.connect(), _shared()
-
-    def read(most: int, after: Limit | None) -> list[LimitSummary]:
-        return limits.list(db, most, after=after)
+    read, place = partial(_shared().list, context.connect()), attrgetter("dimension", "name")
 
     def row(each: LimitSummary, now_ms: int) -> tuple[object, ...]:
         places = "paused" if each.paused else _shown(each.concurrency)
@@ -100,53 +79,42 @@ def list_(queue: OfQueue = None, *, page: PageOptions, output: ListOutput) -> No
         return each.dimension, each.name, places, _shown(each.rate), *waits
 
     headers = ["dimension", "name", "concurrency", "rate", "waiting", "for"]
-    place = attrgetter("dimension", "name")
-    empty = "no limit is set, and no message waits for one"
-    listed = partial(listings.listing, read, place, row, _listed, headers, "limit", empty)
-    listings.show(partial(listed, page, after, lambda each: "=".join(place(each))), output)
+    nothing = "no limit is set, and no message waits for one"
+    listed = partial(listings.listing, "limit", read, place, headers, row, _json, nothing)
+    return listed(page, after, lambda each: "=".join(place(each)))
 
 
-def _keys(name: str, page: PageOptions) -> Callable[[], listings.View]:
+ListedKey = tuple[str, KeyBacklog | None, OwnLimits]
+
+
+def _keys(name: str, page: PageOptions) -> Callable[[], output.View]:
     db, queue = context.open_queue(name)
-    waiting: dict[str, KeyBacklog] = {}
-    limited: dict[str, OwnLimits] = {}
 
-    def read(most: int, after: str | None) -> list[str]:
-        some = {each.key: each for each in queue.keys.waiting(db, most, after=after)}
-        own = queue.keys.limited(db, most, after=after)
-        waiting.update(some)
-        limited.update(own)
+    def read(most: int, after: str | None) -> list[ListedKey]:
+        waiting = {each.key: each for each in queue.keys.waiting(db, most, after=after)}
+        limited = queue.keys.limited(db, most, after=after)
         # Each of the two lists has enough: what is past the first page of both cannot be on this
         # one.
-        return sorted({*some, *own})[:most]
+        found = sorted({*waiting, *limited})[:most]
+        return [(key, waiting.get(key), limited.get(key, {})) for key in found]
 
-    def row(key: str, now_ms: int) -> tuple[object, ...]:
-        return key, *_waits(waiting.get(key), now_ms), _own(limited.get(key))
+    def row(each: ListedKey, now_ms: int) -> tuple[object, ...]:
+        key, backlog, own = each
+        waits = (0, "") if backlog is None else (backlog.waiting, _since(backlog.since_ms, now_ms))
+        return key, *waits, ", ".join(_limit(name, value) for name, value in own.items())
 
-    def json(key: str) -> dict[str, Any]:
-        return _listed_key(key, waiting.get(key), limited.get(key))
+    def json(each: ListedKey) -> dict[str, Any]:
+        key, backlog, own = each
+        waits = json_schema.known(backlog, "waiting", "since_ms") if backlog else {"waiting": 0}
+        return {"key": key, **waits, "limits": {**own}}
 
     headers = ["key", "waiting", "for", "own limits"]
-    empty = f"no message of queue {name} waits for a slot, and no key has limits of its own"
-
-    def look() -> listings.View:
-        waiting.clear()
-        limited.clear()
-        return listings.listing(read, str, row, json, headers, "key", empty, page, page.after)
-
-    return look
-
-
-def _waits(backlog: KeyBacklog | None, now_ms: int) -> tuple[object, object]:
-    return (0, "") if backlog is None else (backlog.waiting, _since(backlog.since_ms, now_ms))
+    nothing = f"no message of queue {name} waits for a slot, and no key has limits of its own"
+    return listings.listing("key", read, lambda each: each[0], headers, row, json, nothing, page)
 
 
 def _since(since_ms: int | None, now_ms: int) -> str:
     return "" if since_ms is None else terminal.age(now_ms - since_ms)
-
-
-def _own(own: OwnLimits | None) -> str:
-    return ", ".join(_limit(name, value) for name, value in (own or {}).items())
 
 
 def _limit(name: str, value: object) -> str:
@@ -157,31 +125,17 @@ def _shown(value: object) -> object:
     return "none" if value is None else value
 
 
-def _listed(found: LimitSummary | LimitState) -> dict[str, Any]:
-    names = ("dimension", "name", "concurrency", "paused", "rate", "waiting")
-    return {**json_schema.fields(found, *names), **json_schema.known(found, "since_ms")}
-
-
-def _listed_key(key: str, backlog: KeyBacklog | None, own: OwnLimits | None) -> dict[str, Any]:
-    waits = {"waiting": 0}
-    if backlog is not None:
-        waits = json_schema.known(backlog, "waiting", "since_ms")
-    return {"key": key, **waits, "limits": {**(own or {})}}
-
-
 @app.command()
-@grouped
-def show(name: Name, queue: OfQueue = None, *, output: Output) -> None:
+def show(name: Name, queue: str | None = OF_QUEUE) -> Shown:
     """Show what is out of a limit, in which queues, how many messages wait, and for what.
 
-    \b
     Examples:
       fdbq limit show api=stripe --watch 1
       fdbq limit show tenant-17 --queue orders
     """
     db, limit = _opened(name, queue)
 
-    def look() -> listings.View:
+    def look() -> output.View:
         state = limit.state(db)
         fields = [
             *((what, _shown(value)) for what, value in _limits(state).items()),
@@ -189,18 +143,19 @@ def show(name: Name, queue: OfQueue = None, *, output: Output) -> None:
             ("waiting", state.waiting),
             *([("", waits_for(state, fdbqueue.Clock().wall_ms()))] if state.waiting else []),
         ]
+        rows: list[tuple[object, ...]]
         if isinstance(state, KeyState):
-            below = listings.table(["slot", "message"], sorted(state.out.items()), [], "")
+            headers, rows = ["slot", "message"], [*sorted(state.out.items())]
         else:
-            rows: list[tuple[object, ...]] = [(n, *state.out[n]) for n in sorted(state.out)]
+            headers = ["slot", "queue", "message"]
+            rows = [(n, *state.out[n]) for n in sorted(state.out)]
             rows += [("next", *each) for each in state.next]
-            below = listings.table(["slot", "queue", "message"], rows, [], "")
-        return listings.fields(fields, _state(state), below)
+        return output.fields(fields, _json(state), output.table(headers, rows, [], ""))
 
-    listings.show(look, output)
+    return look
 
 
-def waits_for(state: LimitState | KeyState, now_ms: int) -> str:
+def waits_for(state: State, now_ms: int) -> str:
     """What the messages of a limit wait for, for how long, and in which queues."""
     limits = state.limits if isinstance(state, KeyState) else state
     window = limits.places if isinstance(limits, KeyLimits) else None
@@ -225,24 +180,24 @@ def waits_for(state: LimitState | KeyState, now_ms: int) -> str:
     return f"{reason}{since}; {of}{queues}"
 
 
-def _limits(state: LimitState | KeyState) -> dict[str, Any]:
-    limits = state.limits if isinstance(state, KeyState) else state
-    window = ("window", "weight") if isinstance(limits, KeyLimits) else ()
-    return json_schema.fields(limits, "concurrency", *window, "rate", "paused")
-
-
-def _state(state: LimitState | KeyState) -> dict[str, Any]:
+def _limits(state: State | LimitSummary) -> dict[str, Any]:
     if isinstance(state, KeyState):
-        return {
-            "key": state.key,
-            **_limits(state),
-            "own": {**state.own},
-            "out": [state.out[n] for n in sorted(state.out)],
-            "waiting": state.waiting,
-            **json_schema.known(state, "since_ms", "oldest_ms", "next_ms"),
-        }
+        names = ("concurrency", "window", "weight", "rate", "paused")
+        return json_schema.fields(state.limits, *names)
+    return json_schema.fields(state, "concurrency", "rate", "paused")
+
+
+def _json(state: State | LimitSummary) -> dict[str, Any]:
+    if isinstance(state, KeyState):
+        out = {"own": {**state.own}, "out": [state.out[n] for n in sorted(state.out)]}
+        times = json_schema.known(state, "since_ms", "oldest_ms", "next_ms")
+        return {"key": state.key, **_limits(state), **out, "waiting": state.waiting, **times}
+    names = json_schema.fields(state, "dimension", "name", "waiting")
+    found = {**names, **_limits(state), **json_schema.known(state, "since_ms")}
+    if isinstance(state, LimitSummary):
+        return found
     return {
-        **_listed(state),
+        **found,
         "out": [{"queue": queue, "id": each} for _, (queue, each) in sorted(state.out.items())],
         "next": [{"queue": queue, "id": each} for queue, each in state.next],
         "waiting_in": state.waiting_in,
@@ -253,25 +208,16 @@ def _state(state: LimitState | KeyState) -> dict[str, Any]:
 @app.command("set")
 def set_(
     name: Name,
-    queue: OfQueue = None,
-    concurrency: Annotated[
-        str | None,
-        Option(metavar="N", help="How many of its messages may be out at once; none: any."),
-    ] = None,
-    rate: Annotated[
-        str | None,
-        Option(metavar="RATE", help="How many of them become ready in how much time; none: any."),
-    ] = None,
-    window: Annotated[
-        str | None,
-        Option(metavar="N", help="How many of a key may be ready at once; none: all that are out."),
-    ] = None,
-    weight: Annotated[
-        str | None,
-        Option(metavar="N", help="How many turns a key gets where others get one."),
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
+    queue: str | None = OF_QUEUE,
+    concurrency: str | None = option(
+        "N", "How many of its messages may be out at once; none: any."
+    ),
+    rate: str | None = option("RATE", "How many of them become ready in how much time; none: any."),
+    window: str | None = option(
+        "N", "How many of a key may be ready at once; none: all that are out."
+    ),
+    weight: str | None = option("N", "How many turns a key gets where others get one."),
+) -> Done:
     """Set a limit that queues share, or that of a key, or change it while they run.
 
     A shared limit counts the messages that are enqueued with it, in all queues of the root
@@ -279,77 +225,66 @@ def set_(
     options keys.concurrency, keys.window, keys.weight and keys.rate. A rate is a number and one of
     s, min, hour and day; after ", burst" how many may come at once after a rest.
 
-    \b
     Examples:
       fdbq limit set api=stripe --concurrency 5
       fdbq limit set api=stripe --rate '100/min, burst 20'
       fdbq enqueue orders 'order 17' --limit api=stripe
       fdbq limit set tenant-17 --queue orders --concurrency none --window 2 --weight 3
     """
-    given: dict[str, Any] = {}
-    if concurrency is not None:
-        given["concurrency"] = _number("--concurrency", concurrency)
-    if window is not None:
-        given["window"] = _number("--window", window)
-    if weight is not None:
-        given["weight"] = _whole("--weight", weight)
-    if rate is not None:
-        given["rate"] = None if rate == "none" else rate
+    texts = {"concurrency": concurrency, "window": window, "weight": weight, "rate": rate}
+    given: Any = {name: _term(name, text) for name, text in texts.items() if text is not None}
     if not given:
         raise terminal.CommandError("give --concurrency, --rate, --window or --weight")
     if queue is None and not (window is weight is None):
         raise terminal.CommandError("--window and --weight are of a key: give --queue")
     db, limit = _opened(name, queue)
     limit.set(db, **given)
-    _print(as_json, limit.state(db), queue)
+    return _result(limit.state(db), queue)
 
 
-def _number(option: str, text: str) -> int | None:
-    return None if text == "none" else _whole(option, text, ", or none")
-
-
-def _whole(option: str, text: str, otherwise: str = "") -> int:
+def _term(name: str, text: str) -> int | str | None:
+    if text == "none" and name != "weight":
+        return None
+    if name == "rate":
+        return text
     if not text.isascii() or not text.isdigit() or len(text) > 9:
-        raise terminal.CommandError(f"{option} {text}: write a number{otherwise}")
+        otherwise = "" if name == "weight" else ", or none"
+        raise terminal.CommandError(f"--{name} {text}: write a number{otherwise}")
     return int(text)
 
 
 @app.command()
-def pause(name: Name, queue: OfQueue = None, as_json: AsJson = False) -> None:
+def pause(name: Name, queue: str | None = OF_QUEUE) -> Done:
     """Let no more messages of a limit become ready. Those that are ready are still delivered.
 
-    \b
     Examples:
       fdbq limit pause api=stripe
       fdbq limit pause tenant-17 --queue orders
     """
     db, limit = _opened(name, queue)
     limit.pause(db)
-    _print(as_json, limit.state(db), queue)
+    return _result(limit.state(db), queue)
 
 
 @app.command()
-def resume(name: Name, queue: OfQueue = None, as_json: AsJson = False) -> None:
+def resume(name: Name, queue: str | None = OF_QUEUE) -> Done:
     """End the pause of a limit.
 
-    \b
     Examples:
       fdbq limit resume api=stripe
       fdbq limit resume tenant-17 --queue orders
     """
     db, limit = _opened(name, queue)
     limit.resume(db)
-    _print(as_json, limit.state(db), queue)
+    return _result(limit.state(db), queue)
 
 
 @app.command()
-@grouped
-def delete(name: Name, queue: OfQueue = None, *, change: ChangeOptions) -> None:
+def delete(name: Name, queue: str | None = OF_QUEUE, *, change: ChangeOptions) -> Done:
     """Delete a limit, a pause included.
 
     The messages of a shared one wait no more. For a key, the limits of its queue apply again.
 
-    \b
     Examples:
       fdbq limit delete api=stripe --yes
       fdbq limit delete tenant-17 --queue orders --yes
@@ -362,21 +297,21 @@ def delete(name: Name, queue: OfQueue = None, *, change: ChangeOptions) -> None:
     if not change.dry_run:
         change.confirm(f"Delete the {named} ({terminal.count(state.waiting, 'message')} waiting)?")
         limit.reset(db) if isinstance(limit, Key) else limit.delete(db)
-    change.print_result(
-        {**_state(state), "deleted": not change.dry_run},
-        f"{change.verb('delete', 'deleted')} {named}",
-    )
+    value = {**_json(state), "deleted": not change.dry_run}
+    return Result(value, f"{change.verb('delete', 'deleted')} {named}")
 
 
-def _print(as_json: bool, state: LimitState | KeyState, queue: str | None) -> None:
+def _result(state: State, queue: str | None) -> Result:
     usual = {"window": None, "weight": 1, "rate": None, "paused": False}
     shown = [
         _limit(name, value)
         for name, value in _limits(state).items()
         if name not in usual or value != usual[name]
     ]
-    terminal.print_result(
-        as_json,
-        {"queue": queue, **_state(state)} if isinstance(state, KeyState) else _listed(state),
+    found = _json(state)
+    if isinstance(state, LimitState):
+        found = {name: found[name] for name in found if name not in ("out", "next", "waiting_in")}
+    return Result(
+        {"queue": queue, **found} if isinstance(state, KeyState) else found,
         f"{_named(state, queue)}: {', '.join(shown)}, {state.waiting:,} waiting",
     )

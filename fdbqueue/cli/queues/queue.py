@@ -2,52 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
-from typing import Annotated
-
-from typer import Argument, Option, Typer
 
 import fdbqueue
 from fdbqueue.values.options import QueueOptions, nested
 
-from .. import context, durations, listings, terminal, trail
-from ..parameters import AsJson, ChangeOptions, QueueName, QueueNames, grouped
+from .. import context, durations, terminal, trail
+from ..commands import Group
+from ..output import Done, Result
+from ..parameters import ChangeOptions, QueueName, QueueNames, argument, option
 from . import queue_history, queue_list, queue_options
 
-app = Typer(
-    name="queue",
-    help="Create, list, show, change, pause and delete queues, and show what happened.",
-    no_args_is_help=True,
-)
+app = Group("queue", "Create, list, show, change, pause and delete queues, and show what happened.")
 
 
 @app.command()
 def create(
-    names: Annotated[list[str], Argument(metavar="QUEUE…", help="Names of the new queues.")],
-    levels: Annotated[
-        int, Option(metavar="N", help="Number of priority levels, 1 to 256.")
-    ] = QueueOptions().levels,
-    max_attempts: Annotated[
-        int, Option(metavar="N", help="Failed attempts that make a dead letter; 0: no limit.")
-    ] = QueueOptions().max_attempts or 0,
-    lease: Annotated[float, durations.option("How long a lease lasts.")] = QueueOptions().lease,
-    sort: Annotated[
-        str | None,
-        Option(metavar="HEADER", help="Order messages by a header, not by arrival."),
-    ] = None,
-    last_value: Annotated[
-        str | None,
-        Option(metavar="HEADER", help="Keep only the newest message of each value of a header."),
-    ] = None,
-    setting: Annotated[
-        list[str] | None,
-        Option("--set", metavar="NAME=VALUE", help="Any option of fdbq queue set. Repeatable."),
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
+    names: list[str] = argument("QUEUE…", "Names of the new queues."),
+    levels: int = option("N", "Number of priority levels, 1 to 256.", QueueOptions().levels),
+    max_attempts: int = option(
+        "N",
+        "Failed attempts that make a dead letter; 0: no limit.",
+        QueueOptions().max_attempts or 0,
+    ),
+    lease: float = durations.option("How long a lease lasts.", QueueOptions().lease),
+    sort: str | None = option("HEADER", "Order messages by a header, not by arrival."),
+    last_value: str | None = option(
+        "HEADER", "Keep only the newest message of each value of a header."
+    ),
+    setting: list[str] | None = option(
+        "NAME=VALUE", "Any option of fdbq queue set. Repeatable.", None, "--set"
+    ),
+) -> Done:
     """Create queues with the same options. If one of them exists already, create none.
 
-    \b
     Examples:
       fdbq queue create orders
       fdbq queue create mail letters
@@ -75,36 +64,28 @@ def create(
     # One transaction for several: all or none. A single one needs none from here, and then waits
     # for a store that is being made.
     queues = create_all(db) if len(set(names)) == 1 else fdbqueue.transactional(create_all)(db)
-    if as_json:
-        listings.print_results(
-            [{"queue": each.name, "options": each.options(db).to_json()} for each in queues]
-        )
-    for each in () if as_json else queues:
-        print(f"created queue {terminal.visible(each.name)}")
+    return Result(
+        [{"queue": each.name, "options": each.options(db).to_json()} for each in queues],
+        [f"created queue {each.name}" for each in queues],
+    )
 
 
 @app.command("set")
 def set_(
     name: QueueName,
-    settings: Annotated[
-        list[str],
-        Argument(metavar="NAME=VALUE…", help="Options to change; none removes a limit."),
-    ],
-    as_json: AsJson = False,
-) -> None:
+    settings: list[str] = argument("NAME=VALUE…", "Options to change; none removes a limit."),
+) -> Done:
     """Change options of a queue; all others stay.
 
     Consumers and producers follow the change at once. How messages are stored is fixed: levels,
     sort and last_value. A backoff is JSON: a wait strategy of tenacity, and its parameters.
 
-    \b
     Options:
       max_attempts, max_deaths, lease, backoff, expired, dead_letter_queue, dedup_window,
       history_seconds, max_payload, compression, max_in_flight, rate, auto_delete,
       bounds.messages, bounds.bytes, bounds.when_full, bounds.dropped, bounds.resume_at,
       keys.concurrency, keys.window, keys.weight, keys.rate
 
-    \b
     Examples:
       fdbq queue set orders max_attempts=10 lease=60
       fdbq queue set orders bounds.messages=none
@@ -112,45 +93,39 @@ def set_(
     """
     changes = queue_options.parse(settings)
     stored = context.queue(name).set_options(context.connect(), **nested(changes))
-    if as_json:
-        terminal.print_json({"queue": name, "options": stored.to_json()})
-    else:
-        for option in changes:
-            print(f"{option} = {queue_options.shown(stored.flat()[option])}")
+    flat = stored.flat()
+    shown = [f"{option} = {queue_options.shown(flat[option])}" for option in changes]
+    return Result({"queue": name, "options": stored.to_json()}, shown)
 
 
 @app.command()
-def pause(name: QueueName, as_json: AsJson = False) -> None:
+def pause(name: QueueName) -> Done:
     """Stop delivery from a queue. You can still enqueue, and settle leased messages.
 
     Consumers wait as if the queue were empty.
 
-    \b
     Example:
       fdbq queue pause orders
     """
     context.queue(name).admin.pause(context.connect(), by=trail.who())
-    terminal.print_result(as_json, {"queue": name, "paused": True}, f"paused queue {name}")
+    return Result({"queue": name, "paused": True}, f"paused queue {name}")
 
 
 @app.command()
-def resume(name: QueueName, as_json: AsJson = False) -> None:
+def resume(name: QueueName) -> Done:
     """Resume delivery from a paused queue, and wake its consumers.
 
-    \b
     Example:
       fdbq queue resume orders
     """
     context.queue(name).admin.resume(context.connect())
-    terminal.print_result(as_json, {"queue": name, "paused": False}, f"resumed queue {name}")
+    return Result({"queue": name, "paused": False}, f"resumed queue {name}")
 
 
 @app.command()
-@grouped
-def delete(names: QueueNames, *, change: ChangeOptions) -> None:
+def delete(names: QueueNames, *, change: ChangeOptions) -> Done:
     """Delete queues and everything in them.
 
-    \b
     Examples:
       fdbq queue delete mail letters --yes
       fdbq queue delete orders --dry-run
@@ -161,23 +136,17 @@ def delete(names: QueueNames, *, change: ChangeOptions) -> None:
     held = {each.name: queue_list.held(queue_list.of(db, each).depth) for each in queues}
     messages = terminal.count(sum(held.values()), "message")
     if change.dry_run:
-        if change.as_json:
-            listings.print_results(
-                [
-                    {"queue": name, "deleted": False, "would_delete": count}
-                    for name, count in held.items()
-                ]
-            )
-        else:
-            print(terminal.visible(f"would delete {terminal.queues(held)} with {messages}"))
-        return
+        would = [{"queue": each, "deleted": False, "would_delete": held[each]} for each in held]
+        return Result(would, f"would delete {terminal.queues(held)} with {messages}")
     change.confirm(f"Delete {terminal.queues(held, quoted=True)} with {messages}?")
+    return _deleted(db, queues)
+
+
+def _deleted(db: fdbqueue.fdb.Database, queues: list[fdbqueue.Queue]) -> Iterator[Result]:
     for queue in queues:
         context.removing(partial(queue.delete, db))
-        if not change.as_json:
-            print(f"deleted queue {terminal.visible(queue.name)}")
-    if change.as_json:
-        listings.print_results([{"queue": name, "deleted": True} for name in held])
+        yield Result([], f"deleted queue {queue.name}")
+    yield Result([{"queue": each.name, "deleted": True} for each in queues], ())
 
 
 app.command("list")(queue_list.list_)

@@ -7,14 +7,12 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator
-from typing import Annotated
-
-from typer import Option
 
 import fdbqueue
 
 from .. import context, json_schema, terminal
-from ..parameters import AsJson, QueueName
+from ..output import AsJson
+from ..parameters import QueueName, flag, option
 
 PAGE = 5_000
 FOLLOW_SECONDS = 0.5
@@ -22,19 +20,10 @@ FOLLOW_SECONDS = 0.5
 
 def history(
     name: QueueName,
-    max_events: Annotated[
-        int | None,
-        Option("--max", metavar="N", min=0, help="Show the last N; by default 20."),
-    ] = None,
-    every: Annotated[bool, Option("--all", help="Show the whole history.")] = False,
-    after: Annotated[
-        str | None,
-        Option(metavar="STAMP", help="Show all that follows the line with this stamp."),
-    ] = None,
-    follow: Annotated[
-        bool,
-        Option("--follow", "-f", help="Print new transitions as they happen, until Ctrl-C."),
-    ] = False,
+    max_events: int | None = option("N", "Show the last N; by default 20.", None, "--max", min=0),
+    every: bool = flag("Show the whole history.", "--all"),
+    after: str | None = option("STAMP", "Show all that follows the line with this stamp."),
+    follow: bool = flag("Print new transitions as they happen, until Ctrl-C.", "--follow", "-f"),
     as_json: AsJson = False,
 ) -> None:
     """Show the last transitions of messages, or all of them, oldest first.
@@ -42,7 +31,6 @@ def history(
     A queue keeps a history for as long as its option history_seconds says. With --json, each
     transition is an object on a line.
 
-    \b
     Examples:
       fdbq queue set orders history_seconds=86400
       fdbq queue history orders

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Literal
+from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import asdict
-from typer import Argument, Option
 
 import fdbqueue
 from fdbqueue.values.limits import KeyState, LimitState
 from fdbqueue.values.options import QueueOptions
 
 from ...errors import QueueNotFound
-from .. import context, json_schema, listings, terminal
-from ..parameters import Limit, ListOutput, Output, QueueName, grouped
+from .. import context, json_schema, listings, output, terminal
+from ..output import Listed, Shown, View
+from ..parameters import Limit, QueueName, argument, flag, option
 from . import queue_options, worker_list
 
 LOOKED_AT, SHOWN = 1_000, 10
@@ -27,30 +27,19 @@ Column = Literal["name", "ready", "waiting", "retrying", "scheduled", "leased", 
 """What a list of queues is sorted by."""
 
 
-@grouped
 def list_(
-    prefix: Annotated[
-        str, Argument(metavar="PREFIX", help="Only queues whose names start with this.")
-    ] = "",
-    sort: Annotated[
-        Column,
-        Option(metavar="COLUMN", help="Sort by name, or by ready, waiting, … in falling order."),
-    ] = "name",
-    non_empty: Annotated[
-        bool, Option("--non-empty", help="Only queues that hold messages in any state.")
-    ] = False,
-    after: Annotated[
-        str | None, Option(metavar="QUEUE", help="Continue after this one; only by name.")
-    ] = None,
+    prefix: str = argument("PREFIX", "Only queues whose names start with this.", ""),
+    sort: Column = option(
+        "COLUMN", "Sort by name, or by ready, waiting, … in falling order.", "name"
+    ),
+    non_empty: bool = flag("Only queues that hold messages in any state.", "--non-empty"),
+    after: str | None = option("QUEUE", "Continue after this one; only by name."),
     limit: Limit = None,
-    *,
-    output: ListOutput,
-) -> None:
+) -> Listed:
     """List queues with the number of their messages in each state.
 
     Numbers within names sort by value: mail-2 comes before mail-10.
 
-    \b
     Examples:
       fdbq queue list
       fdbq queue list mail- --non-empty --sort ready
@@ -63,7 +52,7 @@ def list_(
 
     db = context.connect()
 
-    def look() -> listings.View:
+    def look() -> View:
         names = [each for each in context.queue_names(db) if each.startswith(prefix)]
         if after is not None:
             names = [each for each in names if natural(each) > natural(after)]
@@ -82,7 +71,7 @@ def list_(
             empty = f"no queues in {fdbqueue.describe(db)}: create one with fdbq queue create"
         return _listing(db, shown, empty, more)
 
-    listings.show(look, output)
+    return look
 
 
 def held(depth: fdbqueue.Depth) -> int:
@@ -95,7 +84,7 @@ def _listing(
     found: Sequence[tuple[str, fdbqueue.queue.overview.Surveyed]],
     empty: str,
     more: str | None,
-) -> listings.View:
+) -> View:
     since, workers = attended(db, found)
     now_ms = fdbqueue.Clock().wall_ms()
     rows = [
@@ -124,7 +113,7 @@ def _listing(
         }
         for (name, seen), note in zip(found, notes, strict=True)
     ]
-    return listings.table(headers, rows, values, empty, more)
+    return output.table(headers, rows, values, empty, more)
 
 
 def attended(
@@ -160,21 +149,19 @@ def of(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue) -> fdbqueue.queue.overv
     raise QueueNotFound(name=queue.name)
 
 
-@grouped
-def show(name: QueueName, *, output: Output) -> None:
+def show(name: QueueName) -> Shown:
     """Show a queue's options, its messages by priority level, and what waits for what.
 
     Of keys and limits for which messages wait, those with the most are shown. Only --json includes
     options that have their default.
 
-    \b
     Examples:
       fdbq queue show orders --watch 1
       fdbq queue show orders --json | jq .options
     """
     db, queue = context.open_queue(name)
 
-    def look() -> listings.View:
+    def look() -> View:
         from fdbqueue.messages.delivery import queue_limits
         from fdbqueue.queue import overview
         from fdbqueue.queue.internals import Internals
@@ -196,7 +183,7 @@ def show(name: QueueName, *, output: Output) -> None:
         )
         return _fields(name, found, rows, coming, waits, waiting, now_ms)
 
-    listings.show(look, output)
+    return look
 
 
 class WaitingMessages(Struct, frozen=True):
@@ -260,7 +247,7 @@ def _fields(
     waits: Sequence[WaitingMessages],
     producing: Sequence[str],
     now_ms: int,
-) -> listings.View:
+) -> View:
     """A queue. coming: in how many seconds its rate lets the next message be taken; None if it does
     so now. producing: who waits for room."""
     stored = found.options
@@ -269,7 +256,7 @@ def _fields(
     paced = "now" if coming is None else f"in {coming:.3g} s"
     levels = sorted(found.levels.items())
     columns = (*STATES, "ready_bytes")
-    return listings.fields(
+    return output.fields(
         [
             ("queue", name),
             *([("unreadable", found.unreadable)] if found.unreadable is not None else []),
@@ -297,7 +284,7 @@ def _fields(
             "producing": producing,
             "levels": {str(level): asdict(depth) for level, depth in levels},
         },
-        listings.table(
+        output.table(
             ["level", *(each.replace("_", " ") for each in columns)],
             [(level, *(getattr(depth, each) for each in columns)) for level, depth in levels],
             [],

@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
 
 from msgspec.structs import asdict
-from typer import Argument
 
 import fdbqueue
 
-from .. import context, json_schema, listings, terminal
-from ..parameters import ListOutput, PageOptions, complete_queue, grouped
+from .. import context, json_schema, listings, output, terminal
+from ..output import Listed, View
+from ..parameters import PageOptions, argument, complete_queue
 
 
-@grouped
 def list_(
-    name: Annotated[
-        str | None,
-        Argument(
-            metavar="QUEUE",
-            help="Only this queue, with all its consumers.",
-            autocompletion=complete_queue,
-        ),
-    ] = None,
+    name: str | None = argument(
+        "QUEUE",
+        "Only this queue, with all its consumers.",
+        None,
+        autocompletion=complete_queue,
+    ),
     *,
     page: PageOptions,
-    output: ListOutput,
-) -> None:
+) -> Listed:
     """List the workers, their processes and handlers, and what each handles, since when.
 
     Workers tell it with their signs of life, every 5 s. Taken are places of a worker, which all its
@@ -38,7 +33,6 @@ def list_(
     interested consumer sleeps until it is notified, a not interested one cannot take messages now,
     and a non acquiring one only browses.
 
-    \b
     Examples:
       fdbq worker list
       fdbq worker list orders
@@ -46,36 +40,28 @@ def list_(
     """
     if name is None:
         db = context.connect()
-        listings.show(lambda: _processes(db, page), output)
-        return
+        return lambda: _processes(db, page)
     db, queue = context.open_queue(name)
+    return lambda: _consumers(db, queue, page)
 
-    def look() -> listings.View:
-        now_ms = fdbqueue.Clock().now_ms(db)
-        consumers = queue.admin.consumers(db)
-        found, more = listings.page(consumers, lambda each: each.id.hex(), "consumer", page)
-        listed = listings.table(
-            ["id", "name", "prio", "state", "subscription", "seen", "where"],
-            [
-                (
-                    each.id.hex(),
-                    each.name,
-                    each.priority,
-                    each.says,
-                    f"{each.subscription} (holder)" if each.holder else each.subscription,
-                    f"{terminal.age(now_ms - each.seen_at_ms)} ago",
-                    f"{each.host}:{each.process}" if each.host else "",
-                )
-                for each in found
-            ],
-            [*map(json_schema.consumer_json, found)],
-            f"queue {name} has no consumers",
-            more,
+
+def _consumers(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, page: PageOptions) -> View:
+    now_ms, consumers = fdbqueue.Clock().now_ms(db), queue.admin.consumers(db)
+    found, more = listings.page(consumers, lambda each: each.id.hex(), "consumer", page)
+    rows = [
+        (
+            *(each.id.hex(), each.name, each.priority, each.says),
+            each.subscription + " (holder)" * each.holder,
+            terminal.ago(each.seen_at_ms, now_ms),
+            f"{each.host}:{each.process}" if each.host else "",
         )
-        works = {(each.host, each.process): each.work for each in found if each.work}
-        return listings.stacked(listed, _running([*works.items()], now_ms))
-
-    listings.show(look, output)
+        for each in found
+    ]
+    headers = ["id", "name", "prio", "state", "subscription", "seen", "where"]
+    empty = f"queue {queue.name} has no consumers"
+    listed = output.table(headers, rows, [*map(json_schema.consumer_json, found)], empty, more)
+    works = {(each.host, each.process): each.work for each in found if each.work}
+    return output.stacked(listed, _running([*works.items()], now_ms))
 
 
 def producing(
@@ -95,7 +81,7 @@ def producing(
     ]
 
 
-def _processes(db: fdbqueue.fdb.Database, page: PageOptions) -> listings.View:
+def _processes(db: fdbqueue.fdb.Database, page: PageOptions) -> View:
     from fdbqueue.queue import overview
 
     now_ms = fdbqueue.Clock().now_ms(db)
@@ -104,50 +90,42 @@ def _processes(db: fdbqueue.fdb.Database, page: PageOptions) -> listings.View:
     found, more = listings.page(named, lambda each: each[0], "process", page)
     rows = [
         (
-            where,
-            *(work.worker, work.queue, work.handler, f"{work.taken} of {work.places}"),
-            *(work.handled, work.failed, f"{terminal.age(now_ms - session.wall_ms)} ago"),
+            *(where, work.worker, work.queue, work.handler, f"{work.taken} of {work.places}"),
+            *(work.handled, work.failed, terminal.ago(session.wall_ms, now_ms)),
         )
         for where, session in found
         for work in session.work
     ]
     values = [
         {
-            "host": session.host,
-            "process": session.process,
-            "started_at": json_schema.when(session.started_at_ms),
+            **json_schema.fields(session, "host", "process", "started_at_ms"),
             "seen_at": json_schema.when(session.wall_ms),
             "work": [_work_json(work) for work in session.work],
         }
         for _, session in found
     ]
     headers = ["where", "worker", "queue", "handler", "taken", "handled", "failed", "seen"]
-    listed = listings.table(headers, rows, values, "no worker runs", more)
+    listed = output.table(headers, rows, values, "no worker runs", more)
     works = [((session.host, session.process), session.work) for _, session in found]
-    return listings.stacked(listed, _running(works, now_ms))
+    return output.stacked(listed, _running(works, now_ms))
 
 
 def _work_json(work: fdbqueue.schema.consumers.Work) -> dict[str, object]:
-    running = [
-        {"id": each.id, "key": each.key, "attempt": each.attempt}
-        | {"since": json_schema.when(each.since_ms)}
-        for each in work.running
-    ]
-    return {**asdict(work), "running": running}
+    names = ("id", "key", "attempt", "since_ms")
+    return {**asdict(work), "running": [json_schema.fields(each, *names) for each in work.running]}
 
 
 def _running(
     works: Sequence[tuple[tuple[str, int], Sequence[fdbqueue.schema.consumers.Work]]], now_ms: int
-) -> listings.View:
+) -> View:
     """What the handlers of processes handle."""
     rows = [
         (
-            f"{host}:{process}",
-            *(work.queue, each.id, each.key or "", each.attempt),
+            *(f"{host}:{process}", work.queue, each.id, each.key or "", each.attempt),
             terminal.age(now_ms - each.since_ms),
         )
         for (host, process), some in works
         for work in some
         for each in work.running
     ]
-    return listings.table(["where", "queue", "handles", "key", "attempt", "for"], rows, [], "")
+    return output.table(["where", "queue", "handles", "key", "attempt", "for"], rows, [], "")

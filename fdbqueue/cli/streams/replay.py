@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from .. import context, terminal
+from ..output import Result
 from ..parameters import ChangeOptions
 from . import spark_session
 
 
 def replay(
     name: str, where: str, schema: str | None, header_columns: str | None, change: ChangeOptions
-) -> None:
+) -> Result:
     """Deliver dead letters again that match a condition, once the user has confirmed it."""
     db, queue = context.open_queue(name)
     found = queue.depth(db).dead
@@ -27,7 +28,7 @@ def replay(
         )
     count = done.matched if change.dry_run else done.replayed
     of = "" if change.dry_run else f", {done.matched:,} matched"
-    change.print_result(
+    return Result(
         {
             "queue": name,
             **change.counted("retried", count),

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Struct
-from typer import Argument, Option
+from typer import Argument
 
 import fdbqueue
 
-from .. import context, json_schema, listings, terminal
-from ..parameters import ChangeOptions, ListOutput, PageOptions, QueueName, grouped
+from .. import context, json_schema, listings, output, terminal
+from ..output import Done, Listed, Result, View
+from ..parameters import ChangeOptions, PageOptions, QueueName, flag
 
 if TYPE_CHECKING:
     from fdbqueue.messages.streams.undecided import Undecided
@@ -99,15 +100,18 @@ class StreamPlans(Struct, frozen=True):
         return {"stream": self.name, "does": "reads", **json_schema.plans_json(self.plans)}
 
 
+Stream = StreamPlans | SinkProgress
+
+
 def _streams(
     db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, name: str | None = None
-) -> list[StreamPlans | SinkProgress]:
+) -> list[Stream]:
     """The streams of a queue, or those of a name; raises ``CommandError`` if there is none."""
     from fdbqueue.messages.streams.undecided import Undecided
     from fdbqueue.schema.streams import SinkState
 
     known, staged = queue.streams.sinks(db), queue.streams.undecided(db)
-    found: list[StreamPlans | SinkProgress] = [
+    found: list[Stream] = [
         SinkProgress(each, known.get(each, SinkState()), staged.get(each, Undecided()))
         for each in {*known, *staged}
     ]
@@ -119,17 +123,14 @@ def _streams(
     return found
 
 
-@grouped
 def list_(
     name: QueueName,
-    unfinished: Annotated[
-        bool,
-        Option("--unfinished", help="Only those that have rows to enqueue, or hold messages."),
-    ] = False,
+    unfinished: bool = flag(
+        "Only those that have rows to enqueue, or hold messages.", "--unfinished"
+    ),
     *,
     page: PageOptions,
-    output: ListOutput,
-) -> None:
+) -> Listed:
     """List the streams that write to a queue or read from it, and their latest batches.
 
     A writer is a streaming query, or a batch write: each write with an id, and the latest ones
@@ -138,18 +139,17 @@ def list_(
     until it acknowledges the batch, and their leases never expire: fdbq message find --state leased
     --consumer STREAM shows them.
 
-    \b
     Examples:
       fdbq stream list orders
       fdbq stream list orders --unfinished --json
     """
     db, queue = context.open_queue(name)
 
-    def look() -> listings.View:
+    def look() -> View:
         now_ms = fdbqueue.Clock().wall_ms()
         streams = [each for each in _streams(db, queue) if each.left or not unfinished]
         found, more = listings.page(streams, lambda each: each.name, "stream", page)
-        return listings.table(
+        return output.table(
             ["stream", "does", "batch", "rows", "left", "state", "age"],
             [row for each in found for row in each.rows(now_ms)],
             [each.json() for each in found],
@@ -157,11 +157,10 @@ def list_(
             more,
         )
 
-    listings.show(look, output)
+    return look
 
 
-@grouped
-def finish(name: QueueName, stream: StreamName, *, change: ChangeOptions) -> None:
+def finish(name: QueueName, stream: StreamName, *, change: ChangeOptions) -> Done:
     """Finish what a stream has left: enqueue the rest of a write, or return what a reader holds.
 
     Each row of a write is enqueued once, even if the query continues at the same time. Return the
@@ -169,35 +168,36 @@ def finish(name: QueueName, stream: StreamName, *, change: ChangeOptions) -> Non
     useless, and messages of the batch that its sink has written are delivered again. The attempt
     does not count. A stream that was only stopped resumes its plan when it starts.
 
-    \b
     Examples:
       fdbq stream finish orders 'load of Monday'
       fdbq stream finish orders billing --yes
     """
     db, queue = context.open_queue(name)
-    for each in _streams(db, queue, stream):
-        done, left = ("released", each.left) if isinstance(each, StreamPlans) else _rows_left(each)
+    return (_finished(db, queue, each, change) for each in _streams(db, queue, stream))
+
+
+def _finished(
+    db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, each: Stream, change: ChangeOptions
+) -> Result:
+    staged = 0
+    if isinstance(each, StreamPlans):
+        verb, done, noun, left = "release", "released", "message", each.left
         if not change.dry_run:
-            left = (
-                _returned(db, queue, each, change)
-                if isinstance(each, StreamPlans)
-                else _rest(db, queue, each)
-            )
-        noun = "message" if isinstance(each, StreamPlans) else "row"
-        verb = "release" if isinstance(each, StreamPlans) else "enqueue"
-        change.print_result(
-            {"queue": name, "stream": stream, **change.counted(done, left)},
-            f"{change.verb(verb, done)} {terminal.count(left, noun)} of stream {stream}",
+            left = _returned(db, queue, each, change)
+    else:
+        verb, done, noun = "enqueue", "enqueued", "row"
+        left, staged = each.state.rows - each.state.published, each.staged.rows
+        if not change.dry_run:
+            left = _rest(db, queue, each)
+    if staged:
+        terminal.note(
+            f"{terminal.count(staged, 'row')} remain staged: repeat the write that "
+            "staged them, because only that write can tell which of them count"
         )
-        if isinstance(each, SinkProgress) and each.staged.rows:
-            terminal.note(
-                f"{terminal.count(each.staged.rows, 'row')} remain staged: repeat the write that "
-                "staged them, because only that write can tell which of them count"
-            )
-
-
-def _rows_left(writer: SinkProgress) -> tuple[str, int]:
-    return "enqueued", writer.state.rows - writer.state.published
+    return Result(
+        {"queue": queue.name, "stream": each.name, **change.counted(done, left)},
+        f"{change.verb(verb, done)} {terminal.count(left, noun)} of stream {each.name}",
+    )
 
 
 def _rest(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, writer: SinkProgress) -> int:
@@ -221,33 +221,35 @@ def _returned(
         return queue.streams.plans.release(db, reader.name, progress=update)
 
 
-@grouped
-def forget(name: QueueName, stream: StreamName, *, change: ChangeOptions) -> None:
+def forget(name: QueueName, stream: StreamName, *, change: ChangeOptions) -> Done:
     """Forget a stream: remove the staged rows of a write, or return what a reader holds.
 
     A write with the same name then starts from scratch and enqueues every row again; so does a
     streaming query that starts with its first batch. See fdbq stream finish about readers.
 
-    \b
     Example:
       fdbq stream forget orders 'load of Monday' --yes
     """
     db, queue = context.open_queue(name)
-    for each in _streams(db, queue, stream):
-        left = each.left
-        if isinstance(each, StreamPlans):
-            what = {"released": left}
-            told = f"{terminal.count(left, 'message')} that it holds"
-            if not change.dry_run:
-                what["released"] = _returned(db, queue, each, change)
-                queue.streams.plans.forget(db, stream)
-        else:
-            what = {"lost": left}
-            told = f"{terminal.count(left, 'row')} not enqueued"
-            if not change.dry_run:
-                change.confirm(f"Forget stream {stream!r} of queue {name!r}, with {told}?")
-                queue.streams.sink(stream).forget(db)
-        change.print_result(
-            {"queue": name, "stream": stream, **what, "forgotten": not change.dry_run},
-            f"{change.verb('forget', 'forgot')} stream {stream}, with {told}",
-        )
+    return (_forgotten(db, queue, each, change) for each in _streams(db, queue, stream))
+
+
+def _forgotten(
+    db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, each: Stream, change: ChangeOptions
+) -> Result:
+    left = each.left
+    if isinstance(each, StreamPlans):
+        told = f"{terminal.count(left, 'message')} that it holds"
+        if not change.dry_run:
+            left = _returned(db, queue, each, change)
+            queue.streams.plans.forget(db, each.name)
+    else:
+        told = f"{terminal.count(left, 'row')} not enqueued"
+        if not change.dry_run:
+            change.confirm(f"Forget stream {each.name!r} of queue {queue.name!r}, with {told}?")
+            queue.streams.sink(each.name).forget(db)
+    what = {"released" if isinstance(each, StreamPlans) else "lost": left}
+    return Result(
+        {"queue": queue.name, "stream": each.name, **what, "forgotten": not change.dry_run},
+        f"{change.verb('forget', 'forgot')} stream {each.name}, with {told}",
+    )
