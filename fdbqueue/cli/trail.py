@@ -61,9 +61,7 @@ def who() -> str:
 
 
 def _note(action: str, given: Mapping[str, Any], state: str = "done") -> None:
-    from fdbqueue.queue.queue_base import composed
-    from fdbqueue.schema import audit_log
-    from fdbqueue.schema.keys import RootKeys
+    from fdbqueue.queue.admin.audit_trail import AuditTrail
     from fdbqueue.schema.records import AuditLine
     from fdbqueue.store.binding import FAILURES
     from fdbqueue.store.clocks import Clock
@@ -78,12 +76,10 @@ def _note(action: str, given: Mapping[str, Any], state: str = "done") -> None:
         if value not in (None, False, [], ()) and name not in (queue, "names", *QUIET)
     }
     try:
-        db, keys = context.connect(), RootKeys(context.subspace())
+        trail = AuditTrail(context.connect(), context.subspace())
         for name in names:
-            line = AuditLine(
-                *(Clock().wall_ms(), who(), action, str(name), terms, "", state, context.changed)
-            )
-            composed(db, keys.once, audit_log.write, keys, line)
+            about = Clock().wall_ms(), who(), action, str(name), terms
+            trail.write(AuditLine(*about, "", state, context.changed))
     # The change is made: a missing line must not make the command fail, and be repeated.
     except (*FAILURES, QueueError) as error:
         terminal.note(f"this is not in the audit log: {error}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Callable, Collection
 from functools import partial
 from importlib import resources
 
@@ -17,38 +17,28 @@ from ..schema.keys import DEFAULT_ROOT
 from ..store.binding import describe, fdb
 from ..store.hosts import LOOPBACK
 from .guard import Authenticate, Guard
+from .pages import messages, parts
 from .pages.actions import Acting
-from .pages.consumers import consumers
-from .pages.dead_letters import dead_letters
-from .pages.find import find
-from .pages.groups import groups
 from .pages.history import history
-from .pages.message import message, payload
-from .pages.message_keys import keys
 from .pages.overview import Overview
-from .pages.queue import queue
-from .pages.schedules import schedules
-from .pages.shared_limits import limits
-from .pages.streams import streams
-from .pages.subscriptions import subscriptions
 from .server_sent_events import Events
-from .site import Site
+from .site import TABS, Answering, Site, Values, Visit
 from .users import Role, Users
 
-PAGES: dict[str, Callable[[Site, Request], Response]] = {
-    "queue": queue,
-    "message": message,
-    "payload": payload,
-    "find": find,
-    "dead": dead_letters,
-    "consumers": consumers,
-    "subscriptions": subscriptions,
-    "keys": keys,
-    "schedules": schedules,
-    "groups": groups,
-    "limits": limits,
-    "streams": streams,
+PAGES: dict[str, Callable[[Visit], Values | Response]] = {
+    "queue": messages.queue,
+    "message": messages.message,
+    "payload": messages.payload,
+    "find": messages.find,
+    "dead": messages.dead,
     "history": history,
+    **{
+        each.__name__: each
+        for each in (
+            *(parts.consumers, parts.subscriptions, parts.keys, parts.schedules),
+            *(parts.groups, parts.limits, parts.streams),
+        )
+    },
 }
 
 STATIC = {
@@ -58,7 +48,13 @@ STATIC = {
 }
 
 
-def _static(name: str) -> Callable[[Request], Awaitable[Response]]:
+def _page(path: str, visit: Visit) -> Response:
+    found = PAGES[path](visit)
+    _, name = TABS.get(path, ("", path))
+    return found if isinstance(found, Response) else visit.page(f"{name}.html", **found)
+
+
+def _static(name: str) -> Answering:
     """A file of the package, from memory: it waits for no thread."""
     content = resources.files("fdbqueue.web").joinpath("static", name).read_bytes()
 
@@ -100,7 +96,7 @@ def application(
     events = Events(site, overview)
     routes = [
         Route("/", site.answering(overview)),
-        *(Route(f"/{path}", site.answering(partial(page, site))) for path, page in PAGES.items()),
+        *(Route(f"/{path}", site.answering(partial(_page, path))) for path in PAGES),
         Route("/ask", site.answering(acting.ask)),
         Route("/act", acting.act, methods=["POST"]),
         Route("/run", site.answering(acting.run)),

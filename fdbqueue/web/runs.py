@@ -9,16 +9,13 @@ import time
 from collections import OrderedDict
 
 from ..errors import QueueError
-from ..queue.queue_base import composed
-from ..schema import audit_log
-from ..schema.keys import RootKeys
+from ..queue.admin.audit_trail import AuditTrail
 from ..schema.records import AuditLine
 from ..store.binding import FAILURES
 from .actions import ACTIONS, ActionTerms
 from .filters import Filter
 from .site import Site
 from .users import User
-from .watcher import TIMEOUT_SECONDS
 
 AT_ONCE, KEPT = 8, 100
 """How many runs of a process may be under way, and how many it remembers."""
@@ -97,9 +94,8 @@ class ActionRun:
 class Runs:
     """The runs of a process."""
 
-    def __init__(self, site: Site) -> None:
-        self._site = site
-        self._keys = RootKeys(site.root, TIMEOUT_SECONDS)
+    def __init__(self, site: Site, trail: AuditTrail) -> None:
+        self._site, self._trail = site, trail
         self._lock = threading.Lock()
         self._known: OrderedDict[str, ActionRun] = OrderedDict()
 
@@ -108,10 +104,7 @@ class Runs:
         return self._known.get(id) or self._logged(id)
 
     def _logged(self, id: str) -> ActionRun | None:
-        db, keys = self._site.db, self._keys
-        lines = composed(
-            db, keys.once, audit_log.read_newest, keys, audit_log.SEEN, wrote=lambda _: False
-        )
+        lines = self._trail.newest()
         found = [each for each in lines if each.run == id and each.action in ACTIONS]
         if not found:
             return None
@@ -138,8 +131,7 @@ class Runs:
                 del self._known[oldest.id]
         begun = False
         try:
-            terms = self._keys, run.line(), asked_ms(run.id) or 0
-            begun = composed(self._site.db, self._keys.once, audit_log.begin, *terms, wrote=bool)
+            begun = self._trail.begin(run.line(), asked_ms(run.id) or 0)
         finally:
             if not begun:
                 with self._lock:
@@ -163,9 +155,6 @@ class Runs:
         finally:
             run.state = state
             try:
-                self._note(run)
+                self._trail.write(run.line())
             except (*FAILURES, QueueError):
                 log.exception("the end of %s is not in the audit log", run.id)
-
-    def _note(self, run: ActionRun) -> None:
-        composed(self._site.db, self._keys.once, audit_log.write, self._keys, run.line())

@@ -25,12 +25,16 @@ from .filters import Filter, Query
 from .users import Role, User
 from .watcher import TIMEOUT_SECONDS, Watcher
 
+PAGE, MAX_PAGE = 50, 200
+
 EXCERPT = 160
 THREADS, FILTERS = 40, 4
 """How many pages are made at once, and how many of them with a filter."""
 T = TypeVar("T")
 Url: TypeAlias = Callable[..., str]
 Answering: TypeAlias = Callable[[Request], Awaitable[Response]]
+Values: TypeAlias = dict[str, Any]
+"""What the template of a page shows."""
 TABS = {
     "queue": ("Messages", "queue"),
     "dead": ("Dead letters", "dead_letters"),
@@ -88,27 +92,7 @@ class Site:
         """The limits that the queues share, with a deadline for each operation."""
         return Limits(self.root, timeout=TIMEOUT_SECONDS)
 
-    def may_act(self, request: Request) -> bool:
-        """Whether the user of a request may act."""
-        return self.actions and user_of(request).role is Role.OPERATOR
-
-    def page(
-        self, request: Request, template: str, status: int = 200, **values: object
-    ) -> HTMLResponse:
-        """Answer with a page."""
-        text = self.templates.get_template(template).render(
-            site=self,
-            url=link(request),
-            here=template.removesuffix(".html"),
-            user=user_of(request),
-            may_act=self.may_act(request),
-            form=request.scope["fdbqueue.form"],
-            now_ms=round(1000 * time.time()),
-            **values,
-        )
-        return HTMLResponse(text, status)
-
-    def answering(self, page: Callable[[Request], Response]) -> Answering:
+    def answering(self, page: Callable[[Visit], Response]) -> Answering:
         """A page, in a thread of the pages. A failure is answered with a page that says so.
 
         Pages with a filter, which may take seconds, have a share of their own; those whose clients
@@ -116,14 +100,13 @@ class Site:
         """
 
         def answered(request: Request) -> Response:
+            visit = Visit(self, request)
             try:
-                return page(request)
-            except (QueueNotFound, NotFound) as error:
-                return self._failed(request, 404, error)
-            except InvalidInput as error:
-                return self._failed(request, 400, error)
-            except (*FAILURES, QueueError) as error:
-                return self._failed(request, 503, error)
+                return page(visit)
+            except (InvalidInput, *FAILURES, QueueError) as error:
+                status = 404 if isinstance(error, QueueNotFound | NotFound) else 503
+                status = 400 if isinstance(error, InvalidInput) and status != 404 else status
+                return visit.page("failed.html", status, error=str(error), queue=None)
 
         async def answer(request: Request) -> Response:
             if not Filter.given(request.query_params):
@@ -139,8 +122,41 @@ class Site:
         """Do something in a thread of the pages, which no other part of the process takes."""
         return await to_thread.run_sync(todo, *given, limiter=self._threads)
 
-    def _failed(self, request: Request, status: int, error: BaseException) -> Response:
-        return self.page(request, "failed.html", status, error=str(error), queue=None)
+
+class Visit:
+    """A request for a page: what it asks for, and how it is answered."""
+
+    def __init__(self, site: Site, request: Request) -> None:
+        self.site, self.request, self.query = site, request, request.query_params
+        self.db, self.user, self.url = site.db, user_of(request), link(request)
+        self.name = self.query.get("queue", "")
+        self.after = self.query.get("after") or None
+        self.may_act = site.actions and self.user.role is Role.OPERATOR
+
+    @property
+    def queue(self) -> Queue[bytes]:
+        """The queue that the page is about; raises ``InvalidArgument``."""
+        return self.site.queue(self.name)
+
+    @property
+    def limit(self) -> int:
+        """How many elements the page lists."""
+        return number(self.query, "limit", PAGE, MAX_PAGE)
+
+    def page(self, template: str, status: int = 200, **values: object) -> HTMLResponse:
+        """Answer with a page."""
+        given = {"queue": self.name or None, "after": self.after or ""}
+        text = self.site.templates.get_template(template).render(
+            site=self.site,
+            url=self.url,
+            here=template.removesuffix(".html"),
+            user=self.user,
+            may_act=self.may_act,
+            form=self.request.scope["fdbqueue.form"],
+            now_ms=round(1000 * time.time()),
+            **(given | values),
+        )
+        return HTMLResponse(text, status)
 
 
 def user_of(request: Request) -> User:

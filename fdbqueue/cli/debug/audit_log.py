@@ -24,21 +24,16 @@ def audit(
       fdbq debug audit --max 20
       fdbq debug audit --json | jq '.[] | select(.action == "purge")'
     """
-    from fdbqueue.queue.queue_base import composed
-    from fdbqueue.schema import audit_log
-    from fdbqueue.schema.keys import RootKeys
+    from fdbqueue.queue.admin.audit_trail import AuditTrail
 
     try:
         stamp = None if before is None else bytes.fromhex(before)
     except ValueError:
         raise terminal.CommandError(f"--before {before}: a stamp is hexadecimal") from None
-    db = context.connect()
-    keys = RootKeys(context.subspace())
+    trail = AuditTrail(context.connect(), context.subspace())
 
     def look() -> View:
-        found = composed(
-            db, keys.once, audit_log.read_newest, keys, limit + 1, stamp, wrote=lambda _: False
-        )
+        found = trail.newest(limit + 1, stamp)
         values: list[dict[str, Any]] = [
             {
                 "stamp": line.stamp.hex(),

@@ -8,13 +8,12 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, TypeVar
 
 from msgspec import Struct
-from starlette.requests import Request
 from starlette.responses import Response
 
 from ...values.model import Depth
 from .. import sparkline
 from ..filters import Query
-from ..site import Site, Url, link, number
+from ..site import Site, Url, Visit, number
 from ..watcher import QueueView, QueueViews
 
 T = TypeVar("T")
@@ -52,22 +51,19 @@ class Overview:
         self._made: dict[Hashable, Any] = {}
         self._rows: dict[tuple[str, str], tuple[QueueView, int | None, str]] = {}
 
-    def __call__(self, request: Request) -> Response:
-        look = self._site.watcher.look()
-        query, url = request.query_params, link(request)
+    def __call__(self, visit: Visit) -> Response:
+        look, query = self._site.watcher.look(), visit.query
         shown = self._selected(look, selection(query))
         ages = self._site.watcher.ages(shown.views)
-        return self._site.page(
-            request,
+        return visit.page(
             "overview.html",
-            rows=[self._row(url, view, ages.get(view.name)) for view in shown.views],
+            rows=[self._row(visit.url, view, ages.get(view.name)) for view in shown.views],
             shown=shown,
             look=look,
             totals=self._totals(look),
             contains=query.get("contains", ""),
             sort=_sort(query),
             limit=query.get("limit", ""),
-            columns=COLUMNS,
             queue=None,
         )
 
