@@ -16,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..errors import InvalidArgument
+from ..values.content import check_flag
 
 
 class Credit(Struct, frozen=True):
@@ -43,10 +44,7 @@ class Credit(Struct, frozen=True):
                 raise InvalidArgument(
                     argument=argument, value=value, problem="must be an int, 0 or more, or None"
                 )
-        if type(self.window) is not bool:
-            raise InvalidArgument(
-                argument="window", value=self.window, problem="must be True or False"
-            )
+        check_flag("window", self.window)
         if self.window and 0 in (self.messages, self.bytes):
             raise InvalidArgument(
                 argument="credit", value=self, problem="a window of nothing never opens"

@@ -170,15 +170,16 @@ def by_ids(
 ) -> SelectedPage:
     """The messages with these ids that are in one of the states, as many as a transaction takes.
 
-    Those of plans are in none. Two round trips. Conflicts with whatever moves one of them. Raises
-    ``InvalidArgument`` for what is no id, or that of a schedule's next tick.
+    Those of plans are in none. Two round trips, three for leased ones. Conflicts with whatever
+    moves one of them. Raises ``InvalidArgument`` for what is no id, or that of a schedule's next
+    tick.
     """
     rows: list[FoundMessage] = []
     leased: list[str] = []
     left, looked = PAGE_BYTES, 0
     for issued in [lookup.reads(tr, scope.keys, each) for each in ids]:
         found = lookup.find(tr, scope, issued)
-        if found is None and State.LEASED in states:
+        if found is None and State.LEASED in states and lookup.held(tr, scope, issued) is not None:
             leased.append(issued.id)
         if found is not None:
             _check_no_tick(found)

@@ -20,6 +20,7 @@ from ..schema.consumers import Request
 from ..store import world
 from ..store.binding import FAILURES, fdb
 from ..subscriptions import acquire
+from ..values.content import check_flag
 from ..values.durations import Seconds, seconds
 from ..values.model import Delivery, Message
 from ..values.selector import Selector
@@ -93,7 +94,7 @@ def receive(
 
     As ``receive_many`` for one message.
     """
-    if not terms and not at_most_once:
+    if not terms and at_most_once is False:
         try:
             if isinstance(tr, fdb.Transaction):
                 found = receiving.receive_in(tr, queue._access, _ONE)
@@ -104,7 +105,7 @@ def receive(
         except ExpiredBacklog:
             if isinstance(tr, fdb.Transaction):
                 raise
-    take = _remove if at_most_once else _lease
+    take = _remove if check_flag("at_most_once", at_most_once) else _lease
     several = take(queue, tr, 1, **terms)
     return several[0] if several else None
 
@@ -154,7 +155,7 @@ def receive_many(
     ``InvalidOptions``, ``InvalidSelector``, and ``TransactionTooLarge`` for a
     selector in a transaction that does not come to the end.
     """
-    if at_most_once:
+    if check_flag("at_most_once", at_most_once):
         return _remove(queue, tr, max_messages, **terms)
     return list(_lease(queue, tr, max_messages, **terms))
 
@@ -221,7 +222,7 @@ def receive_batch(
     to nothing each, until they are looked at. Arguments, round trips, conflicts and errors as
     ``receive_many``; with ``at_most_once`` so is the answer, since there is nothing to settle.
     """
-    if at_most_once:
+    if check_flag("at_most_once", at_most_once):
         return _remove(queue, tr, max_messages, **terms)
     found = _lease(queue, tr, max_messages, **terms)
     db = None if isinstance(tr, fdb.Transaction) else tr

@@ -11,6 +11,7 @@ from ..consumers.line import Ticket
 from ..errors import InvalidArgument
 from ..schema.consumers import Request
 from ..store.binding import fdb
+from ..values.content import check_flag
 from ..values.durations import Seconds, patience
 from ..values.model import Delivery
 from .admin.housekeeping import past_backlog
@@ -46,9 +47,7 @@ class Line:
         ``QueueNotFound``, ``InvalidArgument``, ``InvalidOptions``.
         """
         request = receiving.checked_request(max_messages, lease, consumer, 0)
-        if type(wait) is not bool:
-            raise InvalidArgument(argument="wait", value=wait, problem="must be True or False")
-        return _join(self._queue, tr, replace(request, waits=wait))
+        return _join(self._queue, tr, replace(request, waits=check_flag("wait", wait)))
 
     def collect(
         self,
@@ -63,8 +62,9 @@ class Line:
             line when this returns or raises.
 
         Spans transactions; while it leads the line it also serves the others. Repeats a request
-        that was taken for dead.
+        that was taken for dead. Raises ``InvalidArgument``, ``QueueNotFound``.
         """
+        _check(ticket)
         wait = None if wait is None else patience("wait", wait)
         found = past_backlog(
             self._queue, db, lambda: receiving.collect(db, self._queue._access, ticket, wait)
@@ -80,9 +80,17 @@ class Line:
         """Leave the line. Returns what the request was given before; after that it is answered no
         more.
 
-        One round trip; conflicts with the fulfilment of the request. Raises ``QueueNotFound``.
+        One round trip; conflicts with the fulfilment of the request. Raises ``InvalidArgument``,
+        ``QueueNotFound``.
         """
+        _check(ticket)
         return list(receiving.withdraw(tr, self._queue._access, ticket))
+
+
+def _check(ticket: object) -> None:
+    if not isinstance(ticket, Ticket):
+        problem = "give the Ticket that request returned"
+        raise InvalidArgument(argument="ticket", value=ticket, problem=problem)
 
 
 def _join(queue: Handle, tr: Transactor, request: Request) -> Ticket:

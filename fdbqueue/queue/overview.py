@@ -12,7 +12,7 @@ from msgspec import Struct
 from ..consumers import registry, sessions
 from ..consumers.consumer_states import ConsumerState
 from ..consumers.watching import ArmedWatch
-from ..errors import CorruptData
+from ..errors import CorruptData, InvalidArgument
 from ..messages.delivery import age
 from ..schema import catalogue, counters, once
 from ..schema.catalogue import Pause
@@ -101,7 +101,9 @@ def survey(
     Raises ``InvalidArgument``, ``OperationTimedOut``.
     """
     root_keys = RootKeys(root, durations.limit("timeout", timeout))
-    keys = {name: _keys(root.key(), check_name(name)) for name in names}
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise InvalidArgument(argument="names", value=names, problem="give a list of names")
+    keys = {name: _keys(root.key(), check_name(name, "names")) for name in names}
     return composed(tr, root_keys.once, _survey, keys, wrote=lambda _: False)
 
 

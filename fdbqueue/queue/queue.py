@@ -321,9 +321,12 @@ class Queue(Enqueuing[T]):
         """The payload of a message, decoded by the serializer of its content type.
 
         That is this handle's serializer, or that of bytes or JSON: a queue can hold messages of
-        several content types. Raises ``UnknownContentType``, ``CorruptData``.
+        several content types. Raises ``UnknownContentType``, ``CorruptData``, ``InvalidArgument``.
         """
         found = message.message if isinstance(message, Delivery) else message
+        if not isinstance(found, Message):
+            problem = "give a Message or a Delivery; receive returns None if there is none"
+            raise InvalidArgument(argument="message", value=message, problem=problem)
         value: T = serializers.loads(self._serializer, found)
         return value
 

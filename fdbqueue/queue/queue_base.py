@@ -18,7 +18,7 @@ from ..store.clocks import Clock
 from ..values import durations
 from ..values.durations import Seconds
 from ..values.model import Delivery
-from ..values.options import QueueOptions, check_queue_name
+from ..values.options import QueueOptions, check_name, check_queue_name
 
 Transactor = fdb.Transaction | fdb.Database
 R = TypeVar("R")
@@ -80,12 +80,13 @@ class Handle:
     def _other(self, target: Handle | str) -> Handle:
         """Another queue, or the one of a name under the same root. Raises ``InvalidArgument`` if it
         is this one."""
-        other = target if isinstance(target, Handle) else Handle(target, self._root, self._clock)
-        if other._keys.prefix == self._keys.prefix:
+        if not isinstance(target, Handle):
+            target = Handle(check_name(target, "target"), self._root, self._clock)
+        if target._keys.prefix == self._keys.prefix:
             raise InvalidArgument(
-                argument="target", value=other.name, problem="must be another queue"
+                argument="target", value=target.name, problem="must be another queue"
             )
-        return other
+        return target
 
     @cached_property
     def _accesses(self) -> Accesses:

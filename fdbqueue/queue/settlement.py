@@ -24,6 +24,7 @@ from ..messages.settle import Refuse, Return, Verdict
 from ..store.binding import fdb
 from ..store.enclosing import check_apart
 from ..values.backoff import check_delay
+from ..values.content import check_flag
 from ..values.durations import Seconds
 from ..values.model import Delivery
 from ..values.options import check_lease
@@ -147,7 +148,7 @@ def reject(
 
     reason: up to 500 characters are kept. Raises ``InvalidArgument``.
     """
-    verdict = Refuse(_text("reason", reason), drop)
+    verdict = Refuse(_text("reason", reason), check_flag("drop", drop))
     carry_out(queue, tr, deliveries, {}, verdict)
 
 
@@ -177,7 +178,10 @@ def _check_together(tr: Transactor) -> None:
 
 
 def check_verdicts(verdicts: Mapping[Any, object], deliveries: Sequence[Delivery]) -> None:
-    """Raise ``InvalidArgument`` for a verdict of another message."""
+    """Raise ``InvalidArgument`` for what is no verdicts by id, or one of another message."""
+    if not isinstance(verdicts, Mapping):
+        problem = "give a mapping of message ids to exceptions, such as {delivery.id: Reject()}"
+        raise InvalidArgument(argument="verdicts", value=verdicts, problem=problem)
     unknown = verdicts.keys() - {each.id for each in deliveries} if verdicts else set()
     if unknown:
         raise InvalidArgument(

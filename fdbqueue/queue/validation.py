@@ -14,7 +14,7 @@ from ..values.backoff import MAX_DELAY_SECONDS, check_delay
 from ..values.content import check_headers, check_payload
 from ..values.durations import Seconds
 from ..values.model import BYTES, NewMessage, OnConflict
-from ..values.options import MAX_PAYLOAD, check_attempts, check_name
+from ..values.options import MAX_LEVELS, MAX_PAYLOAD, check_attempts, check_name
 from ..values.serializers import Serializer, check_content_type, dumps
 from ..values.text import meant
 
@@ -79,10 +79,10 @@ def draft(
     arguments."""
     if not isinstance(message, NewMessage):
         message = NewMessage(message)
-    if type(message.priority) is not int:  # True equals 1, and is stored as something else.
-        raise InvalidArgument(
-            argument="priority", value=message.priority, problem="must be an integer"
-        )
+    # True equals 1, and is stored as something else.
+    if type(message.priority) is not int or not 0 <= message.priority < MAX_LEVELS:
+        problem = "must be an integer from 0 to levels - 1, or to 9 if there are fewer"
+        raise InvalidArgument(argument="priority", value=message.priority, problem=problem)
     due_ms = expires_at_ms = None
     if message.at is not None or type(message.delay) is not float or message.delay:
         due_ms = due(message.delay, message.at, now_ms)

@@ -14,7 +14,7 @@ from types import NoneType
 from typing import Annotated, NamedTuple
 from zlib import crc32
 
-from ..errors import CorruptData
+from ..errors import CorruptData, InvalidArgument
 from ..store import world
 from ..store.binding import fdb
 from ..store.client import pack_bytes, pack_int, parse_int, parse_last_bytes
@@ -568,6 +568,9 @@ class RootKeys(KeyTable):
     audit = LogKeys(6, records.AuditLine, "what operators did")
 
     def __init__(self, root: fdb.Subspace, timeout: float | None = None) -> None:
+        if not isinstance(root, fdb.Subspace):
+            problem = 'must be a subspace: fdb.Subspace(("shop",)), with fdb from fdbqueue'
+            raise InvalidArgument(argument="root", value=root, problem=problem)
         super().__init__(root.key())
         self.once.timeout = timeout
         self.known: dict[str, object] = {}

@@ -1,4 +1,4 @@
-"""Checks of counts, payloads and headers."""
+"""Checks of flags, counts, payloads and headers."""
 
 from __future__ import annotations
 
@@ -18,6 +18,13 @@ def check_count(argument: str, value: object, most: int) -> int:
     """A number from 1 to ``most``; raises ``InvalidArgument``."""
     if type(value) is not int or not 0 < value <= most:
         raise InvalidArgument(argument=argument, value=value, problem=f"must be 1 to {most:,}")
+    return value
+
+
+def check_flag(argument: str, value: object) -> bool:
+    """True or False: any text would be true. Raises ``InvalidArgument``."""
+    if type(value) is not bool:
+        raise InvalidArgument(argument=argument, value=value, problem="must be True or False")
     return value
 
 

@@ -205,7 +205,7 @@ class QueueOptions:
                 problem = f"{shown(value)!r} is not one of {', '.join(choices)}"
                 raise InvalidOptions(option=option, problem=problem)
         if self.dead_letter_queue is not None:
-            check_name(self.dead_letter_queue)
+            check_name(self.dead_letter_queue, "dead_letter_queue")
         if type(self.paused) is not bool:
             raise InvalidOptions(option="paused", problem="must be True or False")
         check_rate("rate", self.rate)
@@ -394,7 +394,7 @@ def check_name(name: object, argument: str = "name") -> str:
 
 def check_behind(name: object) -> str | None:
     """A name to continue behind, if any; raises ``InvalidArgument``."""
-    return None if name is None else check_name(name)
+    return None if name is None else check_name(name, "after")
 
 
 def check_queue_name(name: object) -> str:

@@ -198,12 +198,10 @@ def timing(
         start_ms = before.start_ms if same and before else now_ms // 1000 * 1000
         return Timing(None, every_ms, timezone, start_ms)
     if not isinstance(cron, str) or len(cron.split()) != 5:
-        raise InvalidArgument(
-            argument="cron",
-            value=cron,
-            problem="must have five fields: minute, hour, day of the month, month, day of the week"
-            + (f"; write {_NICKNAMES[cron]!r}" if cron in _NICKNAMES else ""),
-        )
+        problem = "must have five fields: minute, hour, day of the month, month, day of the week"
+        if isinstance(cron, str) and cron in _NICKNAMES:
+            problem += f"; write {_NICKNAMES[cron]!r}"
+        raise InvalidArgument(argument="cron", value=cron, problem=problem)
     found = Timing(" ".join(cron.split()), None, timezone, 0)
     try:
         # The thirtieth of February is a valid field, and no date.

@@ -10,6 +10,7 @@ from pathlib import Path
 from traceback import TracebackException
 
 from .backoff import check_delay
+from .content import check_flag
 from .durations import Seconds
 from .text import shortened
 
@@ -18,11 +19,11 @@ _LIBRARY = str(Path(__file__).parents[1])
 
 
 class Reject(Exception):
-    """The message becomes a dead letter, or is gone if ``drop``."""
+    """The message becomes a dead letter, or is gone if ``drop``. Raises ``InvalidArgument``."""
 
     def __init__(self, reason: str = "", *, drop: bool = False):
         super().__init__(*([reason] if reason else []))
-        self.drop = drop
+        self.drop = check_flag("drop", drop)
 
 
 class Retry(Exception):

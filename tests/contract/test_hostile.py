@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fdbqueue
-from fdbqueue import Headers, Message, NewMessage, Queue, Run, Selector, Worker
+from fdbqueue import Headers, Message, NewMessage, Queue, Reject, Run, Selector, Worker, survey
 from fdbqueue.errors import InvalidInput, InvalidSelector, QueueError
 from fdbqueue.schema.keys import RootKeys
 from fdbqueue.store.binding import fdb
@@ -125,6 +125,7 @@ def test_tokens_share_nothing_and_are_long(db: fdb.Database, queue: Queue) -> No
 
 
 ID = "05-000000000001-83ca4e58174f03bb"
+TEXT_ARGUMENT: Any = "no"
 NESTED: list[object] = []
 for _ in range(5_000):
     NESTED = [NESTED]
@@ -136,6 +137,26 @@ WRONG = {
     "ids in a list of lists": lambda queue, db: queue.cancel(db, [[ID]]),
     "nested choice": lambda queue, db: queue.set_options(db, expired=NESTED),
     "seconds to wait in line": lambda queue, db: queue.line.request(db, wait=5),
+    "text for a flag": lambda queue, db: queue.receive(db, at_most_once="no"),
+    "text for a flag that is kept": lambda queue, db: queue.subscriptions.open(
+        db, "all", exclusive="no"
+    ),
+    "text for the flag of a verdict": lambda queue, db: Reject("why", drop=TEXT_ARGUMENT),
+    "root by its name": lambda queue, db: Queue.create(db, "other", root=TEXT_ARGUMENT),
+    "several queues by one name": lambda queue, db: survey(db, "orders"),
+    "one level": lambda queue, db: queue.browse(db, levels=0),
+    "value of nothing": lambda queue, db: queue.value(None),
+    "place of limits as text": lambda queue, db: queue.limits.list(db, after="api"),
+    "verdict of all": lambda queue, db: queue.settle(db, [], Reject("why")),
+    "headers of a schedule in a list": lambda queue, db: queue.schedules.set(
+        db, "s", every=60, headers=[{}]
+    ),
+    "priority of a schedule": lambda queue, db: queue.schedules.set(
+        db, "s", every=60, priority=2**64
+    ),
+    "cron in a list": lambda queue, db: queue.schedules.set(db, "s", cron=["0 3 * * *"]),
+    "consumer by its name": lambda queue, db: queue.admin.evict(db, "worker"),
+    "ticket as text": lambda queue, db: queue.line.withdraw(db, "ticket"),
 }
 
 

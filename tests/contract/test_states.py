@@ -20,8 +20,19 @@ def counts(db: Database, queue: Queue) -> tuple[int, ...]:
         found = [queue.get(db, each.id) for each in listed]
         assert [each and each.state.value for each in found] == [state] * getattr(depth, state)
         assert queue.count(db, states=state).taken == len(listed)
+        assert queue.count(db, [each.id for each in listed]).taken == len(listed)
     assert queue.admin.verify(db).ok
     return tuple(getattr(depth, state) for state in COUNTED)
+
+
+def test_who_counts_by_ids_counts_what_there_is(db: Database, queue: Queue) -> None:
+    ready, leased, done, purged = queue.enqueue_many(
+        db, [NewMessage(b"", priority=each) for each in (1, 2, 3, 4)]
+    )
+    assert queue.purge(db, purged)
+    queue.ack(db, take(db, queue))
+    assert take(db, queue).id == leased
+    assert [queue.count(db, each).taken for each in (ready, leased, done, purged)] == [1, 1, 0, 0]
 
 
 def test_what_waits_for_a_key_is_waiting_until_it_gets_the_slot(db: Database, queue: Queue) -> None:

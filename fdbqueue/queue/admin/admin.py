@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ...consumers import eviction, registry
 from ...consumers.registry import Consumer
-from ...errors import TransactionTooLarge
+from ...errors import InvalidArgument, TransactionTooLarge
 from ...messages import run
 from ...messages.delivery import age
 from ...messages.delivery import lease as lease_records
@@ -72,9 +72,12 @@ class Admin:
         last sign of life. Conflicts with signs of life of the removed ones, and with extensions and
         settlements of their leases. With a database it spans transactions. With a transaction,
         raises ``TransactionTooLarge`` if it would read more than 5,000 claims. Raises
-        ``QueueNotFound``.
+        ``QueueNotFound``, ``InvalidArgument``.
         """
         if consumer is not None:
+            if not isinstance(consumer, Consumer):
+                problem = "give one of those that consumers returns"
+                raise InvalidArgument(argument="consumer", value=consumer, problem=problem)
             return _evict_one(self._queue, tr, consumer)
         if not isinstance(tr, fdb.Transaction):
             return housekeeping.evict_dead(self._queue, tr, first=True)

@@ -177,10 +177,10 @@ def _callback(follows: Enqueuing[Any], then: NewMessage[Any] | Any) -> tuple[Any
         if value is not None:
             problem = "the callback of a group takes none: it comes once, when the group ends"
             raise InvalidArgument(argument=argument, value=value, problem=problem)
-    for header in set(callbacks.HEADERS) & set(message.headers or ()):
-        raise InvalidArgument(argument="headers", value=header, problem="the group sets it")
     found = draft(message, 0, follows._serializer)
     envelope = found.envelope
+    for header in set(callbacks.HEADERS) & envelope.headers.keys():
+        raise InvalidArgument(argument="headers", value=header, problem="the group sets it")
     # With the longest headers that the group may add: the callback must not fail at its end.
     check_headers(envelope.headers | dict.fromkeys(callbacks.HEADERS, "x" * 200))
     check_inline("then", envelope)

@@ -9,7 +9,7 @@ from ...errors import InvalidArgument
 from ...messages.slots import hand_over, key_limits, usage
 from ...schema import catalogue
 from ...store.binding import fdb
-from ...values.content import check_count
+from ...values.content import check_count, check_flag
 from ...values.limits import KeyBacklog, KeyLimits, KeyState, OwnLimits
 from ...values.options import check_behind, check_key_limit, check_name, check_rate
 from ..queue_base import Handle, Transactor
@@ -66,7 +66,7 @@ class Key:
 
     def __init__(self, queue: Handle, key: str) -> None:
         self._queue = queue
-        self.name = check_name(key)
+        self.name = check_name(key, "key")
 
     def __repr__(self) -> str:
         return f"Key({self.name!r})"
@@ -95,11 +95,7 @@ class Key:
         for name in own.keys() & {"concurrency", "window"}:
             check_key_limit(name, own.get(name))
         check_rate("rate", own.get("rate"))
-        if own.get("paused", False) not in (True, False):
-            raise InvalidArgument(
-                argument="paused", value=own["paused"], problem="must be True or False"
-            )
-        if own.get("paused") is False:
+        if not check_flag("paused", own.get("paused", True)):
             del own["paused"]
             return self._change(tr, own, ("paused",))
         return self._change(tr, own, ())

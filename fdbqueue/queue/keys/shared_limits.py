@@ -11,7 +11,7 @@ from ...schema.keys import DEFAULT_ROOT, RootKeys
 from ...store.binding import fdb
 from ...store.clocks import SYSTEM_CLOCK, Clock
 from ...values import durations
-from ...values.content import check_count
+from ...values.content import check_count, check_flag
 from ...values.durations import Seconds
 from ...values.limits import Limit, LimitState, LimitSummary, OwnLimits
 from ...values.options import check_key_limit, check_name, check_rate
@@ -27,6 +27,15 @@ class SharedLimitTerms(TypedDict, total=False):
     concurrency: int | None
     paused: bool
     rate: str | None
+
+
+def check_limit(argument: str, limit: object) -> Limit:
+    """The dimension and the name of a limit. Raises ``InvalidArgument``."""
+    if not isinstance(limit, tuple) or len(limit) != 2:
+        problem = 'name a dimension and a limit: ("api", "stripe")'
+        raise InvalidArgument(argument=argument, value=limit, problem=problem)
+    dimension, name = limit
+    return check_name(dimension, argument), check_name(name, argument)
 
 
 class Limits:
@@ -49,10 +58,7 @@ class Limits:
     def __getitem__(self, limit: Limit) -> SharedLimit:
         """A limit, by its dimension and its name, whether or not it is set. Raises
         ``InvalidArgument``."""
-        if not isinstance(limit, tuple) or len(limit) != 2:
-            problem = 'name a dimension and a limit: limits["api", "stripe"]'
-            raise InvalidArgument(argument="limit", value=limit, problem=problem)
-        return SharedLimit(self, *limit)
+        return SharedLimit(self, *check_limit("limit", limit))
 
     def list(
         self,
@@ -67,6 +73,8 @@ class Limits:
         Snapshot reads, no conflicts. Raises ``InvalidArgument``.
         """
         check_count("limit", limit, MAX_LISTED)
+        if after is not None:
+            check_limit("after", after)
         return self._run(tr, lambda tr, keys: usage.shared(tr, keys, limit, after))
 
     def _run(
@@ -89,7 +97,7 @@ class SharedLimit:
 
     def __init__(self, limits: Limits, dimension: str, name: str) -> None:
         self._limits = limits
-        self.dimension, self.name = check_name(dimension), check_name(name)
+        self.dimension, self.name = dimension, name
 
     def __repr__(self) -> str:
         return f"SharedLimit({self.dimension!r}, {self.name!r})"
@@ -122,12 +130,10 @@ class SharedLimit:
         if "rate" in shared:
             check_rate("rate", shared["rate"])
             changes["rate"] = shared["rate"]
-        paused = shared.get("paused")
-        if paused not in (True, False, None):
-            raise InvalidArgument(argument="paused", value=paused, problem="must be True or False")
-        if paused:
+        resumed = not check_flag("paused", shared.get("paused", True))
+        if "paused" in shared and not resumed:
             changes["paused"] = True
-        return self._change(tr, changes, ("paused",) if paused is False else ())
+        return self._change(tr, changes, ("paused",) if resumed else ())
 
     def pause(self, tr: Transactor) -> LimitState:
         """Let no more of its messages become ready. Those that are ready are still delivered."""

@@ -90,9 +90,6 @@ class Schedules:
         schedules.check_choice("catch_up", catch_up, CatchUp)
         # Everything but the queue's own options is checked before anything is read.
         schedules.timing(cron, every, timezone, 0, None)
-        own = {ticks.NAME_HEADER, ticks.TICK_HEADER}
-        for header in own & set(headers or ()):
-            raise InvalidArgument(argument="headers", value=header, problem="the schedule sets it")
         if self._queue._jobs and JOB_HEADER not in (headers or ()):
             raise InvalidArgument(
                 argument="name",
@@ -116,6 +113,8 @@ class Schedules:
                 raise
             problem = "the queue takes no empty message: give a value"
             raise InvalidArgument(argument="payload", value=None, problem=problem) from None
+        for header in {ticks.NAME_HEADER, ticks.TICK_HEADER} & envelope.headers.keys():
+            raise InvalidArgument(argument="headers", value=header, problem="the schedule sets it")
         check_inline("payload", envelope)
         ttl_ms = None if ttl is None else int(check_delay("ttl", ttl, MIN_TTL_SECONDS) * 1000)
         given = ScheduleRecord(_UNTIMED, overlap, catch_up, False, ttl_ms, envelope)

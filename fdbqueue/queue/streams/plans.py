@@ -29,7 +29,7 @@ class Plans:
 
     def show(self, tr: Transactor, consumer: str) -> PlanConsumer:
         """The plans of one consumer. One round trip, snapshot reads. Raises ``NotFound``."""
-        check_name(consumer)
+        check_name(consumer, "consumer")
         return self._queue._read(
             tr, lambda tr: _told(found(self._queue._scope(tr), consumer, tr.snapshot))
         )
@@ -39,7 +39,7 @@ class Plans:
 
         Snapshot reads, two round trips. Raises ``NotFound``, ``InvalidArgument``.
         """
-        check_name(consumer)
+        check_name(consumer, "consumer")
         check_count("limit", limit, MAX_SHOWN)
 
         def read(tr: fdb.Transaction) -> list[Message]:
@@ -73,7 +73,7 @@ class Plans:
         batches stay acknowledged. The next release continues an interrupted one. Spans
         transactions of up to 10,000 messages; exactly once. Raises ``NotFound``.
         """
-        check_name(consumer)
+        check_name(consumer, "consumer")
         queue, total, done = self._queue, 0, False
         give_back = partial(self._give_back, consumer=consumer)
         while True:
@@ -88,7 +88,7 @@ class Plans:
 
         One round trip. Raises ``NotFound``, and ``Held`` while it holds messages.
         """
-        check_name(consumer)
+        check_name(consumer, "consumer")
 
         def remove(tr: fdb.Transaction) -> None:
             scope = self._queue._scope(tr)
@@ -113,7 +113,7 @@ class Plans:
         lenient: whether to continue without a batch that is no longer planned. begins: asked if the
         consumer is new, for the places, by level, from which on it takes messages.
         """
-        return Planner(self._queue, check_name(consumer), lenient, begins)
+        return Planner(self._queue, check_name(consumer, "consumer"), lenient, begins)
 
     def _give_back(self, tr: fdb.Transaction, consumer: str) -> tuple[int, bool]:
         scope = self._queue._scope(tr)

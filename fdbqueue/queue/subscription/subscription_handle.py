@@ -18,7 +18,7 @@ from ...store.binding import fdb
 from ...subscriptions import acquire, creation, cursors, exclusive
 from ...subscriptions.acquire import ScanResult, Wanted
 from ...subscriptions.start_position import StartPosition
-from ...values.content import check_count
+from ...values.content import check_count, check_flag
 from ...values.durations import Seconds
 from ...values.model import Delivery, Message
 from ...values.options import check_name
@@ -99,7 +99,7 @@ class Subscription:
         self, tr: Transactor, *, at_most_once: bool = False, **terms: Unpack[Leasing]
     ) -> Delivery | Message | None:
         """Lease the first matching message; as ``receive_many`` for one message."""
-        take = self._remove if at_most_once else self._lease
+        take = self._remove if check_flag("at_most_once", at_most_once) else self._lease
         found = take(tr, 1, **terms)
         return found[0] if found else None
 
@@ -143,7 +143,7 @@ class Subscription:
         transaction, raises ``TransactionTooLarge`` if it would skip more than a thousand. Raises
         ``Held``, ``InvalidArgument``, ``InvalidOptions``.
         """
-        if at_most_once:
+        if check_flag("at_most_once", at_most_once):
             return self._remove(tr, max_messages, **terms)
         return list(self._lease(tr, max_messages, **terms))
 

@@ -13,6 +13,7 @@ from ...store.binding import fdb
 from ...subscriptions import browse, creation
 from ...subscriptions.cursors import behind
 from ...subscriptions.start_position import FIRST, StartPosition
+from ...values.content import check_flag
 from ...values.model import Message
 from ...values.options import check_name
 from ...values.selector import Selector
@@ -67,6 +68,8 @@ class Subscriptions:
             given["mode"] = _mode(given["mode"])
         if "selector" in given:
             given["selector"] = Selector(given["selector"])
+        for term in given.keys() & {"exclusive", "auto_close"}:
+            check_flag(term, given[term])
         wanted = Definition(check_name(name), **given)
         start.check(wanted)
 
@@ -126,13 +129,14 @@ def check_levels(levels: Iterable[int] | None, count: int) -> list[int]:
     """Levels in order; None for all. Raises ``InvalidArgument``."""
     if levels is None:
         return list(range(count))
-    wanted = sorted(set(levels))
+    problem = f"give a list of levels, which are 0 to {count - 1}"
+    if not isinstance(levels, Iterable):
+        raise InvalidArgument(argument="levels", value=levels, problem=problem)
+    wanted = [*levels]
     for level in wanted:
         if type(level) is not int or not 0 <= level < count:
-            raise InvalidArgument(
-                argument="levels", value=level, problem=f"the levels are 0 to {count - 1}"
-            )
-    return wanted
+            raise InvalidArgument(argument="levels", value=level, problem=problem)
+    return sorted({*wanted})
 
 
 def _mode(mode: object) -> Mode:
