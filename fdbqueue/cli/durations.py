@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -22,8 +23,8 @@ def seconds(text: str | float) -> float:
     return found
 
 
-def option(help: str, default: float | None = None, least: float | None = None) -> Any:
-    """Declare an option that is a duration."""
+def at_least(least: float | None) -> Callable[[str | float], float]:
+    """What parses a duration option that is at least so many seconds."""
 
     def limited(text: str | float) -> float:
         found = seconds(text)
@@ -31,7 +32,12 @@ def option(help: str, default: float | None = None, least: float | None = None) 
             raise terminal.CommandError(f"{text!r} is too short: the minimum is {least:g} s")
         return found
 
-    return Option(default, metavar="DURATION", parser=limited, help=help)
+    return limited
+
+
+def option(help: str, default: float | None = None, least: float | None = None) -> Any:
+    """Declare an option that is a duration."""
+    return Option(default, metavar="DURATION", parser=at_least(least), help=help)
 
 
 def moment_option(help: str) -> Any:

@@ -15,7 +15,10 @@ from fdbqueue.cli.parameters import AsJson
 
 F = TypeVar("F", bound=Callable[..., Iterable["Row"]])
 
-Seconds = Annotated[float, durations.option("Duration of each run.", 0.1)]
+Seconds = Annotated[
+    float,
+    Option(metavar="DURATION", parser=durations.at_least(0.1), help="Duration of each run."),
+]
 Rounds = Annotated[int, Option(metavar="N", min=1, help="Rounds, of which the median counts.")]
 
 app = Typer(

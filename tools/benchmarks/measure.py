@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
+from typer import Option
+
 from fdbqueue.cli import durations
 
 from . import processes
@@ -22,7 +24,10 @@ FILL = 500
 """Messages in a transaction that fills a queue."""
 SETS = "blind sets"
 """The limit of the store, beside the schemes."""
-WarmUp = Annotated[float, durations.option("Warm-up before each run.", 0)]
+WarmUp = Annotated[
+    float,
+    Option(metavar="DURATION", parser=durations.at_least(0.0), help="Warm-up before each run."),
+]
 
 
 @dataclass(frozen=True)
