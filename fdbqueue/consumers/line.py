@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from ..errors import CorruptData
 from ..messages.delivery import lease
+from ..messages.delivery.shares import ClaimedRequest
 from ..schema.consumers import Request
 from ..schema.keys import LineKeys, QueueKeys
 from ..schema.leases import new_claim
@@ -120,12 +121,12 @@ def join(
     return [register(tr, scope, line, one, leads and one is asked[0]) for one in asked]
 
 
-def claims(requests: Sequence[Request]) -> list[bytes]:
-    """A claim to answer each request. In line, these keep their order."""
+def claimed(requests: Sequence[Request]) -> list[ClaimedRequest]:
+    """Requests, each with a claim to answer it. In line, these keep their order."""
     # Requests of one transaction have one index: the claims order them.
     names = sorted([new_claim() for _ in requests])
     return [
-        name[: -len(one.holder) or None] + one.holder
+        ClaimedRequest(name[: -len(one.holder) or None] + one.holder, one)
         for name, one in zip(names, requests, strict=True)
     ]
 
@@ -133,12 +134,10 @@ def claims(requests: Sequence[Request]) -> list[bytes]:
 def asking(
     tr: fdb.Transaction,
     scope: Scope,
-    requests: Sequence[Request],
-    claims: Sequence[bytes],
+    requests: Sequence[ClaimedRequest],
     asks: Asks = Asks.NOW_AND_THEN,
 ) -> list[Waiter]:
-    """Requests of one process that is alive now, in their order, each to be answered by one
-    claim."""
+    """Requests of one process that is alive now, in their order."""
     version = scope.version(tr)
     return [
         Waiter(
@@ -153,7 +152,7 @@ def asking(
                 soon=asks is not Asks.NOW_AND_THEN,
             ),
         )
-        for claim, one in zip(claims, requests, strict=True)
+        for claim, one in requests
     ]
 
 

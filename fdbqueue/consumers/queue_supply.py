@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from ..messages import run, time_to_live
 from ..messages.delivery import head, queue_limits, scan
-from ..messages.delivery.shares import Shares
+from ..messages.delivery.shares import ClaimedRequest, Shares
 from ..messages.transaction_budget import NOTHING_DONE
 from ..schema import once
-from ..schema.consumers import Request
 from ..schema.keys import QueueKeys
 from ..schema.scope import Scope
 from ..store.binding import fdb
@@ -76,8 +75,7 @@ class QueueSupply:
         self,
         tr: fdb.Transaction,
         scope: Scope,
-        requests: Sequence[Request],
-        claims: Sequence[bytes],
+        requests: Sequence[ClaimedRequest],
         issued: tuple[fdb.FDBRange, int],
         due: promotion.DueReads | None,
         *,
@@ -101,12 +99,12 @@ class QueueSupply:
                     found = scan.first(tr, scope.keys, most)
             beside = done.excess + settled * scope.keys.lease_bytes
             room = max(MIN_BATCH_BYTES, scan.BATCH_BYTES - beside)
-            shares = Shares(requests, room, scope.keys.lease_bytes)
+            shares = Shares([one.request for one in requests], room, scope.keys.lease_bytes)
             shares.left = queue_limits.room(tr, scope, shares.demand)
             if not shares.left:
                 return nothing
             # Who waits in line learns of what arrives meanwhile.
-            relies = strict and not all(one.waits for one in requests)
+            relies = strict and not all(one.request.waits for one in requests)
             looked = head.first(tr, scope, found, shares, relies=relies)
             if looked.stop or shared:
                 break
@@ -118,7 +116,7 @@ class QueueSupply:
             scan.rely_on_emptiness(tr, scope.keys)
         # A cursor relies on the gaps between messages.
         all_until = b"" if looked.unfit or scope.subscriptions else looked.stop
-        return take_shares(tr, scope, requests, claims, shares, ended=ended, all_until=all_until)
+        return take_shares(tr, scope, requests, shares, ended=ended, all_until=all_until)
 
     def stores_place(self, tr: fdb.Transaction, scope: Scope) -> bool:
         """The queue's first messages are taken: it never stops before one."""

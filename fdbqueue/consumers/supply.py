@@ -8,9 +8,8 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from ..errors import TransactionTooLarge
-from ..messages.delivery.shares import Shares
+from ..messages.delivery.shares import ClaimedRequest, Shares
 from ..messages.delivery.take import Grant, take
-from ..schema.consumers import Request
 from ..schema.keys import LineKeys
 from ..schema.scope import Scope
 from ..store.binding import fdb
@@ -81,8 +80,7 @@ class Supply(Protocol):
         self,
         tr: fdb.Transaction,
         scope: Scope,
-        requests: Sequence[Request],
-        claims: Sequence[bytes],
+        requests: Sequence[ClaimedRequest],
         issued: Any,
         due: promotion.DueReads | None,
         *,
@@ -108,8 +106,7 @@ class Supply(Protocol):
 def take_shares(
     tr: fdb.Transaction,
     scope: Scope,
-    requests: Sequence[Request],
-    claims: Sequence[bytes],
+    requests: Sequence[ClaimedRequest],
     shares: Shares,
     *,
     ended: bool,
@@ -119,7 +116,7 @@ def take_shares(
 
     ended: whether the others get nothing because there is no more. all_until: as for ``take``.
     """
-    given = zip(claims, requests, shares.given, strict=True)
-    grants = [Grant(claim, request, pieces) for claim, request, pieces in given if pieces]
+    given = zip(requests, shares.given, strict=True)
+    grants = [Grant(*one, pieces) for one, pieces in given if pieces]
     taken = iter(take(tr, scope, grants, all_until) if grants else ())
     return [next(taken) if pieces else [] if ended else None for pieces in shares.given]

@@ -69,7 +69,7 @@ class SelectedPage(NamedTuple):
 
 
 @transactional
-def ranges(tr: fdb.Transaction, scope: Scope, kind: Kind) -> list[tuple[bytes, bytes]]:
+def ranges(tr: fdb.Transaction, scope: Scope, kind: Kind) -> list[slice]:
     """The ranges of keys that hold the messages of a kind, in the order of delivery.
 
     Only ready messages and dead letters that exist now, so that arrivals cannot keep an operation
@@ -81,13 +81,12 @@ def ranges(tr: fdb.Transaction, scope: Scope, kind: Kind) -> list[tuple[bytes, b
         # Letters that die while the operation runs come behind this bound: it would otherwise chase
         # a queue that keeps failing.
         newest = dead_letters.newest_version(tr, scope)
-        return [(keys.kind(kind).start, keys.dead(newest + 1, b""))]
+        return [slice(keys.kind(kind).start, keys.dead(newest + 1, b""))]
     if kind is not QueueKeys.ready:
-        every = keys.holding(kind)
-        return [(every.start, every.stop)]
+        return [keys.holding(kind)]
     ends = [place.reads(tr, keys, level) for level in range(scope.options.levels)]
     return [
-        (keys.ready.under(level).start, place.end(scope, level, reads))
+        slice(keys.ready.under(level).start, place.end(scope, level, reads))
         for level, reads in enumerate(ends)
     ]
 
@@ -99,25 +98,24 @@ def page(
     kind: Kind,
     states: Sequence[State],
     wanted: Callable[[Message], bool],
-    begin: bytes,
-    end: bytes,
+    within: slice,
     *,
     most: int,
     leaves: bool,
 ) -> SelectedPage:
-    """Choose messages of a kind that are in one of the states, from the key ``begin`` on, but no
-    next ticks of schedules.
+    """Choose messages of a kind that are in one of the states, in a range of keys, but no next
+    ticks of schedules.
 
     most: how many to read. leaves: whether they leave the queue: then the messages that a key or a
     limit has let out come before those that follow them. Snapshot reads: no conflicts.
     """
     if kind is QueueKeys.lease:
-        return _leased(tr, scope, wanted, begin, most)
+        return _leased(tr, scope, wanted, within.start, most)
     left, room, count, following = PAGE_BYTES, PAGE_BYTES, 0, b""
     found: list[FoundMessage] = []
     keys = scope.keys
-    read = tr.snapshot.get_range(begin, end, limit=most)
-    for size, one in listing.opened(scope, kind, read, begin):
+    read = tr.snapshot.get_range(within.start, within.stop, limit=most)
+    for size, one in listing.opened(scope, kind, read, within.start):
         found.append(one)
         room -= size
         if room < 0 or len(found) == most:

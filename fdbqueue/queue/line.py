@@ -97,7 +97,7 @@ def _join(queue: Handle, tr: Transactor, request: Request) -> Ticket:
     def join(tr: fdb.Transaction) -> Ticket:
         keys, scope = queue._keys.line, queue._scope(tr)
         led = tr.snapshot.get(keys.led)
-        asked = line.asking(tr, scope, [request], line.claims([request]))
+        asked = line.asking(tr, scope, line.claimed([request]))
         (ticket,) = line.join(tr, scope, keys, led.value, asked)
         return ticket
 

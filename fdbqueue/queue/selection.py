@@ -400,14 +400,15 @@ def _matching(
     if not verb.leaves:
         kinds.sort(key=lambda kind: kind is QueueKeys.waiting)
     for kind in kinds:
-        for begin, end in queue._read(db, partial(_plan, queue, verb.target, kind)):
+        for each in queue._read(db, partial(_plan, queue, verb.target, kind)):
             # Everything before the range with this place was done by the run that was interrupted.
-            if resume and not begin <= resume <= end:
+            if resume and not each.start <= resume <= each.stop:
                 continue
-            following, resume = resume or begin, b""
+            following, resume = resume or each.start, b""
             while following:
-                terms = kind, states, lambda each: each.id not in changed and wanted(each), most
-                page = partial(_page, queue, verb, *terms, following, end)
+                rest = slice(following, each.stop)
+                terms = kind, states, lambda one: one.id not in changed and wanted(one), rest
+                page = partial(_page, queue, verb, terms, most)
                 found, count, ids = queue._run(db, page, wrote=lambda done: done[1] > 0)
                 following = found.following
                 taken, looked = taken + count, looked + found.looked
@@ -417,12 +418,10 @@ def _matching(
                     # change it again when it comes there.
                     changed.update(row.message.id for row in found.rows)
                 if found.looked:
-                    yield Progress(taken, looked, following or end, new)
+                    yield Progress(taken, looked, following or each.stop, new)
 
 
-def _plan(
-    queue: Handle, target: Handle | None, kind: Kind, tr: fdb.Transaction
-) -> list[tuple[bytes, bytes]]:
+def _plan(queue: Handle, target: Handle | None, kind: Kind, tr: fdb.Transaction) -> list[slice]:
     if target is not None:
         # A target that does not exist is an error before the first page, and not after some of it
         # has moved.
@@ -433,16 +432,11 @@ def _plan(
 def _page(
     queue: Handle,
     verb: Verb,
-    kind: Kind,
-    states: Sequence[State],
-    wanted: Callable[[Message], bool],
+    terms: tuple[Kind, Sequence[State], Callable[[Message], bool], slice],
     most: int,
-    begin: bytes,
-    end: bytes,
     tr: fdb.Transaction,
 ) -> tuple[SelectedPage, int, Sequence[str]]:
     scope = queue._scope(tr)
-    terms = kind, states, wanted, begin, end
     page = selection_pages.page(tr, scope, *terms, most=most, leaves=verb.leaves)
     return (page, *verb.act(tr, scope, page))
 

@@ -254,8 +254,8 @@ def looking(db: Database, queue: Queue) -> Ticket:
     def ask(tr: fdb.Transaction) -> Ticket:
         access = queue._access
         led, scope = tr[access.line.led].value, queue._scope(tr)
-        requests = [Request(1, waits=True)]
-        asked = line.asking(tr, scope, requests, line.claims(requests), line.Asks.IN_A_LOOP)
+        requests = line.claimed([Request(1, waits=True)])
+        asked = line.asking(tr, scope, requests, line.Asks.IN_A_LOOP)
         return line.join(tr, scope, access.line, led, asked)[0]
 
     return ask(db)

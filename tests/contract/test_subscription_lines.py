@@ -58,7 +58,7 @@ def ask(
         led, scope = tr.snapshot.get(access.line.led), access.scope(tr)
         access.supply.enter(tr, scope)
         requests = [replace(wanted or Request(1), waits=waits)]
-        asked = line.asking(tr, scope, requests, line.claims(requests))
+        asked = line.asking(tr, scope, line.claimed(requests))
         return line.join(tr, scope, access.line, led.value, asked)[0]
 
     return once.run(db, access.once, join)
@@ -329,7 +329,7 @@ def test_a_consumer_that_refuses_suspects_does_not_wait_for_one_to_go(
     def ask_and_wait(request: Request) -> list[str]:
         def join(tr: fdb.Transaction) -> Ticket:
             led, scope = tr.snapshot.get(access.line.led), access.scope(tr)
-            asked = line.asking(tr, scope, [request], line.claims([request]))
+            asked = line.asking(tr, scope, line.claimed([request]))
             return line.join(tr, scope, access.line, led.value, asked)[0]
 
         ticket = once.run(db, access.once, join)

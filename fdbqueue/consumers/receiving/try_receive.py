@@ -8,6 +8,7 @@ from itertools import islice
 
 from ...errors import InvalidArgument
 from ...messages import run, settle
+from ...messages.delivery.shares import ClaimedRequest
 from ...messages.run import Held
 from ...schema import once
 from ...schema.consumers import Request
@@ -102,7 +103,7 @@ def attempt(
 
     One round trip if there is no line, and nothing is due.
     """
-    supply, hints, claims = access.supply, access.hints, line.claims(requests)
+    supply, hints, asked = access.supply, access.hints, line.claimed(requests)
     wanted = sum([one.max_messages for one in requests])
     spares = joins and not failed and returning_leader.spares(hints)
     led = returning_leader.reads(tr, access, wanted) if joins and not spares else None
@@ -118,38 +119,37 @@ def attempt(
         # The next message of an ordering key may be ready.
         issued = issued and supply.issue(tr, wanted)
         led = led and led._replace(round=fulfilment.reads(tr, supply, hints.expected))
-    if led and (served := _serve(tr, access, scope, requests, claims, led)):
+    if led and (served := _serve(tr, access, scope, asked, led)):
         return served
     ahead = ahead or Ahead(tr, access, crowded=False)
     if joins and not spares:
         hints.crowded = _lines(scope, ahead, requests, failed)
         if hints.crowded:
             asks = returning_leader.asks_in_line(hints, rests=hints.rests > 0)
-            asked = line.asking(tr, scope, requests, claims, asks)
-            return [*line.join(tr, scope, access.line, ahead.led, asked)]
+            waiting = line.asking(tr, scope, asked, asks)
+            return [*line.join(tr, scope, access.line, ahead.led, waiting)]
     due = ahead.due(scope)
     issued = issued or supply.issue(tr, wanted)
     strict, settled = not failed and not spares, len(ack)
-    taken = supply.take(tr, scope, requests, claims, issued, due, settled=settled, strict=strict)
+    taken = supply.take(tr, scope, asked, issued, due, settled=settled, strict=strict)
     if not joins:
         return [*taken]
     if spares and not any(one or one is CLOSED for one in taken):
         led = returning_leader.reads(tr, access, wanted)
-        if led and (served := _serve(tr, access, scope, requests, claims, led)):
+        if led and (served := _serve(tr, access, scope, asked, led)):
             return served
-    return _wait(tr, access, scope, ahead, requests, claims, taken)
+    return _wait(tr, access, scope, ahead, asked, taken)
 
 
 def _serve(
     tr: fdb.Transaction,
     access: Access,
     scope: Scope,
-    requests: Sequence[Request],
-    claims: Sequence[bytes],
+    asked: Sequence[ClaimedRequest],
     led: returning_leader.LeaderReads,
 ) -> list[Outcome] | None:
     """Serve the line, and these behind all others; None if somebody else leads it now."""
-    own = line.asking(tr, scope, requests, claims, returning_leader.asks_in_line(access.hints))
+    own = line.asking(tr, scope, asked, returning_leader.asks_in_line(access.hints))
     return returning_leader.serve(tr, access, scope, own, led)
 
 
@@ -165,8 +165,7 @@ def _wait(
     access: Access,
     scope: Scope,
     ahead: Ahead,
-    requests: Sequence[Request],
-    claims: Sequence[bytes],
+    asked: Sequence[ClaimedRequest],
     taken: Sequence[Sequence[Delivery] | None],
 ) -> list[Outcome]:
     """Let those that found nothing, and wait, join the line. So does who has more to look through
@@ -178,12 +177,11 @@ def _wait(
     waiting = [
         n
         for n, one in enumerate(taken)
-        if (looks_on if one is None else not one and one is not CLOSED and requests[n].waits)
+        if (looks_on if one is None else not one and one is not CLOSED and asked[n].request.waits)
     ]
     if waiting:
-        some, names = [requests[n] for n in waiting], [claims[n] for n in waiting]
-        asked = line.asking(tr, scope, some, names)
-        tickets = line.join(tr, scope, access.line, ahead.led, asked)
+        stand = line.asking(tr, scope, [asked[n] for n in waiting])
+        tickets = line.join(tr, scope, access.line, ahead.led, stand)
         for n, ticket in zip(waiting, tickets, strict=True):
             found[n] = ticket
     return found

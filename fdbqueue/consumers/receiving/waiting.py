@@ -447,9 +447,9 @@ class _Waiter:
         resume = None
         if status.request is None:
             if not found:
-                mine = [self.ticket.request]
-                claims, first = line.claims(mine), supply.issue(tr, mine[0].max_messages)
-                (found,) = supply.take(tr, scope, mine, claims, first, None, strict=False)
+                mine = self.ticket.request
+                first, asks = supply.issue(tr, mine.max_messages), line.claimed([mine])
+                (found,) = supply.take(tr, scope, asks, first, None, strict=False)
                 if found is None:
                     raise _TakenForDead
             unserved = [] if found is CLOSED else fulfilment.others(tr, scope, supply, issued, me)

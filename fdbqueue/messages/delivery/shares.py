@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from ...schema.consumers import Request
 from ...schema.envelope import Envelope
 from ...schema.scope import StoredMessage
 from .. import run
 from ..run import MessageRun, ReadyPiece
+
+
+class ClaimedRequest(NamedTuple):
+    """A request, and the claim that is to answer it: 16 bytes, the first ones of each token."""
+
+    claim: bytes
+    request: Request
 
 
 class Shares:

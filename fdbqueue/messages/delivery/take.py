@@ -23,7 +23,7 @@ from .batch import TakenTogether
 
 
 class Grant(NamedTuple):
-    """What a request is given, under its claim: 16 bytes, the first ones of each token.
+    """What a request is given, under its claim.
 
     in_line: whether its consumer waits in line, and is to find its leases by their claim: see
         ``lease.collect``. doubtful: whether it may have died since it asked.

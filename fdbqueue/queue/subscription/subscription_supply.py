@@ -8,9 +8,9 @@ from ...consumers import promotion, wakeups
 from ...consumers.supply import CLOSED, Offered, take_shares
 from ...errors import InvalidArgument, NotFound
 from ...messages.delivery import queue_limits, scan
-from ...messages.delivery.shares import Shares
+from ...messages.delivery.shares import ClaimedRequest, Shares
 from ...schema.catalogue import CachedScope
-from ...schema.consumers import Definition, Mode, Request
+from ...schema.consumers import Definition, Mode
 from ...schema.scope import Scope
 from ...store.binding import fdb
 from ...subscriptions import acquire, browse, creation, exclusive
@@ -77,8 +77,7 @@ class SubscriptionSupply:
         self,
         tr: fdb.Transaction,
         scope: Scope,
-        requests: Sequence[Request],
-        claims: Sequence[bytes],
+        requests: Sequence[ClaimedRequest],
         issued: None,
         due: promotion.DueReads | None,
         *,
@@ -88,13 +87,14 @@ class SubscriptionSupply:
         """See ``Supply.take``."""
         if due is not None:
             promotion.promote_all(tr, scope, due, until=self.until)
-        shares = Shares(requests, scan.BATCH_BYTES, scope.keys.lease_bytes)
+        wanting = [one.request for one in requests]
+        shares = Shares(wanting, scan.BATCH_BYTES, scope.keys.lease_bytes)
         wanted = Wanted(shares.demand, strict, admits=shares.offer_message, apart=False)
         found, closed = self.first(tr, scope, wanted)
         if closed:
             return [CLOSED for _ in requests]
         ended = found.ended or shares.refused
-        return take_shares(tr, scope, requests, claims, shares, ended=ended)
+        return take_shares(tr, scope, requests, shares, ended=ended)
 
     def stores_place(self, tr: fdb.Transaction, scope: Scope) -> bool:
         """The cursors have it, unless the selector reads the age."""
