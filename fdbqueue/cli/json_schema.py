@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from fdbqueue.values.model import (
     BYTES,
-    Death,
     Delivery,
     Event,
-    Failure,
     LeasedMessage,
     Message,
     MessageState,
@@ -41,26 +41,13 @@ def message_json(message: Message) -> dict[str, Any]:
     Fields have the names that an enqueue takes.
     """
     ends = message.expires_at_ms
-    optional = {
-        "ttl_ends_at": None if ends is None else when(ends),
-        "max_attempts": message.max_attempts,
-        "backoff": message.backoff,
-        "unique": message.unique,
-        "key": message.key,
-        "limits": None if message.limits is None else dict(message.limits),
-        "last_error": message.last_error or None,
-        "deaths": message.deaths or None,
-        "death": None if message.death is None else _death(message.death),
-    }
     return {
         "id": message.id,
         **payload(message.payload, message.content_type),
-        "priority": message.priority,
-        "headers": dict(message.headers),
-        "level": message.level,
-        "attempts": message.attempts,
-        "enqueued_at": when(message.enqueued_at_ms),
-        **{name: value for name, value in optional.items() if value is not None},
+        **fields(message, "priority", "headers", "level", "attempts", "enqueued_at_ms"),
+        **({} if ends is None else {"ttl_ends_at": when(ends)}),
+        **known(message, "max_attempts", "backoff", "unique", "key", "limits", "death"),
+        **{name: value for name in ("last_error", "deaths") if (value := getattr(message, name))},
     }
 
 
@@ -69,12 +56,8 @@ def delivery_json(delivery: Delivery) -> dict[str, Any]:
 
     It has no unique key: the leased message holds that key, so a copy with it would be rejected.
     """
-    return {
-        **message_json(replace(delivery.message, unique=None)),
-        "attempt": delivery.attempt,
-        "token": delivery.token.hex(),
-        "expires_at": when(delivery.expires_at_ms),
-    }
+    message = replace(delivery.message, unique=None)
+    return {**message_json(message), **fields(delivery, "attempt", "token", "expires_at_ms")}
 
 
 def gate_text(gate: str | tuple[str, str]) -> str:
@@ -89,55 +72,41 @@ def state_json(found: MessageState) -> dict[str, Any]:
         message = replace(message, expires_at_ms=None)  # it no longer has a time to live
     return {
         **message_json(message),
-        "state": found.state.value,
-        **({} if found.due_at_ms is None else {"due_at": when(found.due_at_ms)}),
+        **fields(found, "state"),
+        **known(found, "due_at_ms"),
         **({} if found.waits_for is None else {"waits_for": gate_text(found.waits_for)}),
         **({} if expires is None else {"expires_at": when(expires)}),
         **({"consumer": found.consumer} if found.state is State.LEASED else {}),
-        **({} if found.leased_at_ms is None else {"leased_at": when(found.leased_at_ms)}),
-        **({} if found.group is None else {"group": found.group}),
-        **({"cancelled": True} if found.cancelled else {}),
-        **({"death": _death(found.death)} if found.death else {}),
-        **_failures(found.failures),
+        **known(found, "leased_at_ms", "group"),
+        **{name: _value(value) for name in LATE if (value := getattr(found, name))},
     }
 
 
-def _failures(found: Sequence[Failure]) -> dict[str, Any]:
-    names = ("started_at_ms", "ended_at_ms", "consumer", "error", "traceback")
-    return {"failures": [fields(each, *names) for each in found]} if found else {}
+LATE = ("cancelled", "death", "failures")
+"""What of a message's state is left out where it is false or empty."""
 
 
 def lease_json(lease: LeasedMessage) -> dict[str, Any]:
     """A lease, as ``message find --state leased --json`` prints it."""
     delivery = lease.delivery
     return {
-        "token": delivery.token.hex(),
-        "id": delivery.id,
+        **fields(delivery, "token", "id"),
         "level": delivery.message.level,
         "attempt": delivery.attempt,
         "consumer": lease.consumer,
         "leased_at": None if lease.planned else when(lease.since_ms),
         "expires_at": None if lease.planned else when(delivery.expires_at_ms),
-        "expired": lease.expired,
-        "planned": lease.planned,
+        **fields(lease, "expired", "planned"),
         **({"cancelled": True} if delivery.cancelled else {}),
     }
 
 
 def plans_json(consumer: PlanConsumer) -> dict[str, Any]:
     """The plans of a stream, as ``stream list --json`` prints them."""
-    return {
-        "acknowledged": consumer.acknowledged,
-        "plans": [
-            {
-                **fields(plan, "batch", "state", "messages", "left"),
-                "bytes": plan.size,
-                **fields(plan, "planned_at_ms"),
-            }
-            for plan in consumer.plans
-        ],
-        "begins": consumer.begins,
-    }
+    found = fields(consumer, "acknowledged", "plans", "begins")
+    for plan in found["plans"]:
+        plan["bytes"] = plan.pop("size")
+    return found
 
 
 def consumer_json(consumer: Consumer) -> dict[str, Any]:
@@ -156,8 +125,7 @@ def subscription_json(definition: Definition) -> dict[str, Any]:
         "subscription": definition.name,
         "mode": definition.mode.value,
         "selector": None if definition.selector is None else definition.selector.text,
-        "exclusive": definition.exclusive,
-        "auto_close": definition.auto_close,
+        **fields(definition, "exclusive", "auto_close"),
     }
 
 
@@ -171,13 +139,13 @@ def when(wall_ms: int) -> str:
     return datetime.fromtimestamp(wall_ms / 1000, UTC).isoformat(timespec="milliseconds")
 
 
-def _death(death: Death) -> dict[str, Any]:
-    return fields(death, "reason", "died_at_ms", "attempts", "queue", "id")
-
-
 def fields(value: object, *names: str) -> dict[str, Any]:
     """Some fields of a value, as JSON; those in milliseconds are times."""
-    return {name.removesuffix("_ms"): _field(name, getattr(value, name)) for name in names}
+    found = ((name, getattr(value, name)) for name in names)
+    return {
+        name.removesuffix("_ms"): when(each) if name.endswith("_ms") else _value(each)
+        for name, each in found
+    }
 
 
 def known(value: object, *names: str) -> dict[str, Any]:
@@ -185,11 +153,15 @@ def known(value: object, *names: str) -> dict[str, Any]:
     return fields(value, *(name for name in names if getattr(value, name) is not None))
 
 
-def _field(name: str, value: Any) -> Any:
-    if name.endswith("_ms"):
-        return when(value)
+def _value(value: Any) -> Any:
+    if isinstance(value, Struct):
+        return fields(value, *value.__struct_fields__)
+    if isinstance(value, tuple | list):
+        return [*map(_value, value)]
     if isinstance(value, Mapping):
         return dict(value)
+    if isinstance(value, Enum):
+        return value.value
     return value.hex() if isinstance(value, bytes) else value
 
 

@@ -76,7 +76,7 @@ class ViewOutput:
         if as_csv and (self.as_json or self.watch is not None):
             raise terminal.CommandError("--csv cannot be combined with --json or --watch")
         if self.watch is not None:
-            _watch(look, self.as_json, self.watch)
+            watch(look, self.watch, self.as_json)
             return
         found = look()
         if as_csv:
@@ -198,11 +198,12 @@ def _print_values(values: Any, always_array: bool = False) -> None:
     print("\n]" if printed else "[]")
 
 
-def _watch(look: Callable[[], View], as_json: bool, seconds: float) -> None:
-    """Print again and again; Ctrl-C ends it without an error."""
+def watch(look: Callable[[], View], seconds: float, as_json: bool = False) -> None:
+    """Print again and again; Ctrl-C ends it without an error, and so does q on a terminal."""
     try:
         if not as_json and terminal.width() is not None:
             _on_screen(look, seconds)
+            return
         while True:
             found = look()
             if as_json:
@@ -228,6 +229,7 @@ def _on_screen(look: Callable[[], View], seconds: float) -> None:
 
     with Screen() as screen:
         while True:
-            shown = _lines(look(), screen.size[0])
+            shown = _lines(look(), screen.width)
             screen.draw(Text(line, no_wrap=True, overflow="crop") for line in shown)
-            terminal.sleep(seconds)
+            if screen.quits_within(seconds):
+                return

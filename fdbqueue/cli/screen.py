@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import sys
 import termios
+import time
 import tty
 from collections.abc import Iterable
 from types import FrameType, TracebackType
@@ -18,18 +20,18 @@ if TYPE_CHECKING:
 
 
 class Screen:
-    """A full screen, as a context manager.
+    """A full screen, as a context manager, which q ends.
 
-    keys: whether to read keys immediately and without echo. SIGTERM and SIGHUP raise
-    ``terminal.Terminated``. Ctrl-Z restores the terminal until the program continues.
+    SIGTERM and SIGHUP raise ``terminal.Terminated``. Ctrl-Z restores the terminal until the program
+    continues.
     """
 
-    def __init__(self, *, keys: bool = False) -> None:
+    def __init__(self) -> None:
         from rich.live import Live
 
         self._console = terminal.console()
         self._live = Live(console=self._console, screen=True, auto_refresh=False)
-        self._keys = keys
+        self._keys = sys.stdin.isatty()
         self._before: list[Any] | None = None
         self._drawing = self._suspending = False
         self._termination = terminal.termination_raises()
@@ -52,10 +54,9 @@ class Screen:
         self._termination.__exit__(kind, error, at)
 
     @property
-    def size(self) -> tuple[int, int]:
-        """Columns and lines."""
-        found = self._console.size
-        return found.width, found.height
+    def width(self) -> int:
+        """How many columns it has."""
+        return self._console.size.width
 
     def draw(self, lines: Iterable[Text]) -> None:
         """Replace the content of the screen."""
@@ -69,6 +70,18 @@ class Screen:
         # It came while the screen was drawn.
         if self._suspending:
             self._suspend()
+
+    def quits_within(self, seconds: float) -> bool:
+        """Wait some seconds; whether q is pressed meanwhile, or the terminal closed."""
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            step = min(left, terminal.LONGEST_SLEEP_SECONDS)
+            if select.select([sys.stdin] * self._keys, [], [], step)[0]:
+                # Not `sys.stdin.read`, whose buffer `select` does not see.
+                keys = os.read(sys.stdin.fileno(), 64)
+                if not keys or b"q" in keys:
+                    return True
+        return False
 
     def _enter(self) -> None:
         if self._keys:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
@@ -69,19 +69,17 @@ class QueuePart:
     ids: dict[str, str]
     wanted: Wanted
     states: Sequence[str]
-    told: Callable[[int], None]
+    told: Callable[[int], object] = bool
 
     def change(
         self, verb: Callable[..., fdbqueue.Progress], states: Sequence[str] | None = None
     ) -> int:
         """Change them by a verb of the queue, or those in some states; returns how many."""
 
-        def told(progress: fdbqueue.Progress) -> None:
-            self.told(progress.taken)
-
-        if self.ids:
-            return verb(self.db, ids=self.ids, states=states, progress=told).taken
-        return verb(self.db, match=self.wanted, states=states or self.states, progress=told).taken
+        which: dict[str, Any] = {"ids": self.ids, "states": states}
+        if not self.ids:
+            which = {"match": self.wanted, "states": states or self.states}
+        return verb(self.db, **which, progress=lambda progress: self.told(progress.taken)).taken
 
 
 class Command(Struct, frozen=True):
@@ -116,13 +114,16 @@ def cancel(name: QueueName, ids: Ids = None, *, choice: Choice, change: ChangeOp
       fdbq message cancel orders 05-000000000001-83ca4e58174f03bb --yes
       fdbq message cancel orders --match "customer = 17" --dry-run
     """
+    from fdbqueue.queue.admin import finding
+
     running: list[str] = []
 
     def run(part: QueuePart) -> int:
         queue, db = part.queue, part.db
         leased = [each for each, state in part.ids.items() if state == "leased"]
         if not part.ids and "leased" in part.states:
-            leased = [each.id for each in _leased(db, queue) if part.wanted(each)]
+            held = (each.delivery for each in finding.leases(db, queue) if not each.planned)
+            leased = [each.id for each in held if part.wanted(each.message)]
         # Those that are handled first: of what waits, some may be taken meanwhile, and then be
         # missed.
         part.change(queue.cancel, ["leased"])
@@ -309,12 +310,6 @@ def copy(
     return _change(verb, name, ids, choice, change)
 
 
-def _leased(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue) -> Iterable[fdbqueue.Message]:
-    from fdbqueue.queue.admin.finding import leases
-
-    return (each.delivery.message for each in leases(db, queue) if not each.planned)
-
-
 def _change(
     verb: Command, name: str, given: Sequence[str] | None, choice: Choice, change: ChangeOptions
 ) -> Result:
@@ -335,7 +330,7 @@ def _change(
     if verb.target is not None:
         context.queue(verb.target).options(db)  # raises QueueNotFound
     known = _states(db, queues[0], ids, verb.states)
-    parts = [QueuePart(db, queue, known, wanted, states, _untold) for queue in queues]
+    parts = [QueuePart(db, queue, known, wanted, states) for queue in queues]
     found = {each.queue.name: len(known) if ids else _count(each, choice) for each in parts}
     total, of = sum(found.values()), terminal.queues(found, quoted=True)
     changed = found
@@ -368,15 +363,18 @@ def _change(
     return replace(done, failed=failed)
 
 
-def _untold(_: int) -> None: ...
-
-
 def _run(verb: Command, parts: Sequence[QueuePart], total: int) -> dict[str, int]:
     """Change the messages of each queue; returns how many."""
-    changed = {part.queue.name: 0 for part in parts}
+    changed: dict[str, int] = {}
     with terminal.progress(f"messages {verb.done}", total) as update:
         for part in parts:
-            part.told = partial(_further, update, sum(changed.values()))
+
+            def told(count: int, before: int = sum(changed.values())) -> None:
+                # As it goes on: the audit log counts them, even where the command is interrupted.
+                context.changed = before + count
+                update(context.changed)
+
+            part.told = told
             changed[part.queue.name] = verb.run(part)
     return changed
 
@@ -417,12 +415,6 @@ def _result(
             *(f"{what}: {', '.join(those)}" for what, those in told.items()),
         ],
     )
-
-
-def _further(update: terminal.Update, before: int, count: int) -> None:
-    # As it goes on: the audit log counts them, even where the command is interrupted.
-    context.changed = before + count
-    update(before + count)
 
 
 def _states(

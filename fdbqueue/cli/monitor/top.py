@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import select
 import sys
 import time
 from collections.abc import Mapping
@@ -13,7 +11,7 @@ from msgspec import Struct
 import fdbqueue
 from fdbqueue.values.model import Depth
 
-from .. import context, durations, terminal
+from .. import context, durations, output, terminal
 from ..parameters import flag
 from ..queues import queue_list
 
@@ -49,46 +47,19 @@ def top(
     if not once and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise terminal.CommandError("top needs a terminal: use fdbq top --once instead")
     db = context.connect()
-    before = _look(db)
+    store, before = fdbqueue.describe(db), _look(db)
+
+    def look() -> output.View:
+        nonlocal before
+        then, before = before, _look(db)
+        now, mark = before, "" if once else "(q quits)  "
+        return output.View(lambda width: lines(then, now, f"{mark}{store}", width), None)
+
     if once:
         terminal.sleep(interval)
-        print("\n".join(lines(before, _look(db), str(fdbqueue.describe(db)), terminal.width())))
-        return
-    try:
-        _live(db, before, interval)
-    except KeyboardInterrupt:
-        return
-
-
-def _live(db: fdbqueue.fdb.Database, before: QueuesAt, interval: float) -> None:
-    from rich.text import Text
-
-    from ..screen import Screen
-
-    store = f"(q quits)  {fdbqueue.describe(db)}"
-    now = before
-    with Screen(keys=True) as screen:
-        while True:
-            shown = lines(before, now, store, screen.size[0])
-            screen.draw(Text(line, no_wrap=True, overflow="crop") for line in shown)
-            if _quits_within(interval):
-                return
-            before, now = now, _look(db)
-
-
-def _quits_within(seconds: float) -> bool:
-    """Wait some seconds; whether q is pressed meanwhile, or the terminal closed."""
-    deadline = time.monotonic() + seconds
-    while (left := deadline - time.monotonic()) > 0:
-        readable, _, _ = select.select(
-            [sys.stdin], [], [], min(left, terminal.LONGEST_SLEEP_SECONDS)
-        )
-        if readable:
-            # Not `sys.stdin.read`, whose buffer `select` does not see.
-            keys = os.read(sys.stdin.fileno(), 64)
-            if not keys or b"q" in keys:
-                return True
-    return False
+        print("\n".join(look().lines(terminal.width())))
+    else:
+        output.watch(look, interval)
 
 
 def _look(db: fdbqueue.fdb.Database) -> QueuesAt:

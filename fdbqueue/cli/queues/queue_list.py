@@ -87,32 +87,29 @@ def _listing(
 ) -> View:
     since, workers = attended(db, found)
     now_ms = fdbqueue.Clock().wall_ms()
-    rows = [
-        [
-            name,
-            seen.depth.ready,
-            terminal.age(now_ms - since[name]) if name in since else "",
-            *(getattr(seen.depth, state) for state in STATES[1:]),
-            workers.get(name, 0),
-        ]
-        for name, seen in found
-    ]
+    rows, values, notes = [], [], []
+    for name, seen in found:
+        since_ms, counts = since.get(name), [getattr(seen.depth, state) for state in STATES]
+        oldest = "" if since_ms is None else terminal.age(now_ms - since_ms)
+        paused = not seen.unreadable and seen.options.paused
+        notes.append("unreadable" if seen.unreadable else "paused" * paused)
+        rows.append([name, counts[0], oldest, *counts[1:], workers.get(name, 0)])
+        values.append(
+            {
+                "queue": name,
+                **asdict(seen.depth),
+                "ready_since": None if since_ms is None else json_schema.when(since_ms),
+                "workers": workers.get(name, 0),
+                "paused": paused,
+                "unreadable": bool(seen.unreadable),
+            }
+        )
     headers = ["queue", "ready", "oldest", *STATES[1:], "workers"]
-    notes = ["unreadable" if s.unreadable else "paused" * s.options.paused for _, s in found]
     if any(notes):
-        headers.append("")
-        rows = [[*row, note] for row, note in zip(rows, notes, strict=True)]
-    values = [
-        {
-            "queue": name,
-            **asdict(seen.depth),
-            "ready_since": json_schema.when(since[name]) if name in since else None,
-            "workers": workers.get(name, 0),
-            "paused": note == "paused",
-            "unreadable": note == "unreadable",
-        }
-        for (name, seen), note in zip(found, notes, strict=True)
-    ]
+        headers, rows = (
+            [*headers, ""],
+            [[*row, note] for row, note in zip(rows, notes, strict=True)],
+        )
     return output.table(headers, rows, values, empty, more)
 
 
@@ -160,30 +157,7 @@ def show(name: QueueName) -> Shown:
       fdbq queue show orders --json | jq .options
     """
     db, queue = context.open_queue(name)
-
-    def look() -> View:
-        from fdbqueue.messages.delivery import queue_limits
-        from fdbqueue.queue import overview
-        from fdbqueue.queue.internals import Internals
-
-        found = of(db, queue)
-        if found.unreadable is not None:
-            return _fields(name, found, 0, None, [], [], 0)
-        staged = queue.streams.undecided(db)
-        coming = None
-        if found.options.rate is not None:
-            coming = Internals(queue).read(
-                db, lambda tr: queue_limits.next_seconds(tr, Internals(queue).scope(tr))
-            )
-        rows = sum(sink.rows for sink in staged.values())
-        waits = backlogs(db, queue) if found.depth.waiting else []
-        now_ms = fdbqueue.Clock().wall_ms()
-        waiting = worker_list.producing(
-            overview.processes(db, root=context.subspace()), name, now_ms
-        )
-        return _fields(name, found, rows, coming, waits, waiting, now_ms)
-
-    return look
+    return lambda: _shown(db, queue)
 
 
 class WaitingMessages(Struct, frozen=True):
@@ -204,58 +178,58 @@ def backlogs(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue) -> list[WaitingMe
     now_ms = fdbqueue.Clock().wall_ms()
     keys = sorted(queue.keys.waiting(db, LOOKED_AT), key=lambda each: -each.waiting)[:SHOWN]
     states = [queue.keys[each.key].state(db) for each in keys]
-    found = [
-        _backlog(each.key, each.waiting, each, each.limits.rate, each.limits.paused, now_ms)
-        for each in states
-    ]
+    found = [_backlog(each.key, each.waiting, each, now_ms) for each in states]
     # Limits are of all queues: only those for which this one's messages wait count here.
     for limit in queue.limits.list(db, LOOKED_AT):
         if limit.waiting:
             state = queue.limits[limit.dimension, limit.name].state(db)
             if queue.name in state.waiting_in:
-                gate, waiting = (limit.dimension, limit.name), state.waiting_in[queue.name]
-                found.append(_backlog(gate, waiting, state, state.rate, state.paused, now_ms))
+                gate = limit.dimension, limit.name
+                found.append(_backlog(gate, state.waiting_in[queue.name], state, now_ms))
     return sorted(found, key=lambda each: -each.waiting)[:SHOWN]
 
 
 def _backlog(
-    gate: str | tuple[str, str],
-    waiting: int,
-    state: KeyState | LimitState,
-    rate: str | None,
-    paused: bool,
-    now_ms: int,
+    gate: str | tuple[str, str], waiting: int, state: KeyState | LimitState, now_ms: int
 ) -> WaitingMessages:
     from fdbqueue.values import rates
 
     from .limit import waits_for
 
+    limits = state.limits if isinstance(state, KeyState) else state
     last_ms = None
-    if rate is not None:
+    if limits.rate is not None:
         coming = max(0, (state.next_ms or now_ms) - now_ms)
-        last_ms = coming + (state.waiting - 1) * rates.parse(rate).interval_us // 1000
+        last_ms = coming + (state.waiting - 1) * rates.parse(limits.rate).interval_us // 1000
     since_ms = None if state.since_ms is None else now_ms - state.since_ms
-    why = waits_for(state, now_ms)
-    return WaitingMessages(json_schema.gate_text(gate), waiting, why, since_ms, paused, last_ms)
+    about = json_schema.gate_text(gate), waiting, waits_for(state, now_ms)
+    return WaitingMessages(*about, since_ms, limits.paused, last_ms)
 
 
-def _fields(
-    name: str,
-    found: fdbqueue.queue.overview.Surveyed,
-    staged: int,
-    coming: float | None,
-    waits: Sequence[WaitingMessages],
-    producing: Sequence[str],
-    now_ms: int,
-) -> View:
-    """A queue. coming: in how many seconds its rate lets the next message be taken; None if it does
-    so now. producing: who waits for room."""
-    stored = found.options
-    limit = stored.max_in_flight
+def _shown(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue) -> View:
+    """A queue: of one that cannot be read, only what is known of it."""
+    from fdbqueue.messages.delivery import queue_limits
+    from fdbqueue.queue import overview
+    from fdbqueue.queue.internals import Internals
+
+    found, name, now_ms = of(db, queue), queue.name, fdbqueue.Clock().wall_ms()
+    stored, inner = found.options, Internals(queue)
+    # In how many seconds the rate lets the next message be taken; None if it does so now.
+    coming: float | None = None
+    staged, waits, producing = 0, list[WaitingMessages](), list[str]()
+    if found.unreadable is None:
+        staged = sum(sink.rows for sink in queue.streams.undecided(db).values())
+        if stored.rate is not None:
+            coming = inner.read(db, lambda tr: queue_limits.next_seconds(tr, inner.scope(tr)))
+        waits = backlogs(db, queue) if found.depth.waiting else []
+        processes = overview.processes(db, root=context.subspace())
+        producing = worker_list.producing(processes, name, now_ms)
+    limit, levels = stored.max_in_flight, sorted(found.levels.items())
     in_flight = [] if limit is None else [("in flight", f"{found.depth.leased:,} of {limit:,}")]
     paced = "now" if coming is None else f"in {coming:.3g} s"
-    levels = sorted(found.levels.items())
     columns = (*STATES, "ready_bytes")
+    headers = ["level", *(each.replace("_", " ") for each in columns)]
+    rows = [(level, *(getattr(depth, each) for each in columns)) for level, depth in levels]
     return output.fields(
         [
             ("queue", name),
@@ -284,12 +258,7 @@ def _fields(
             "producing": producing,
             "levels": {str(level): asdict(depth) for level, depth in levels},
         },
-        output.table(
-            ["level", *(each.replace("_", " ") for each in columns)],
-            [(level, *(getattr(depth, each) for each in columns)) for level, depth in levels],
-            [],
-            "",
-        ),
+        output.table(headers, rows, [], ""),
     )
 
 

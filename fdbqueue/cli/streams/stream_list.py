@@ -10,7 +10,7 @@ from typer import Argument
 import fdbqueue
 
 from .. import context, json_schema, listings, output, terminal
-from ..output import Done, Listed, Result, View
+from ..output import Done, Listed, Result
 from ..parameters import ChangeOptions, PageOptions, QueueName, flag
 
 if TYPE_CHECKING:
@@ -22,62 +22,80 @@ StreamName = Annotated[
     str,
     Argument(metavar="STREAM", help="The stream: the id of a write, or the consumer of a reader."),
 ]
+Rows = list[tuple[object, ...]]
 
 
-class SinkProgress(Struct, frozen=True):
+class Writer(Struct, frozen=True):
     """The progress of a sink, and the rows staged beyond it."""
 
     name: str
     state: SinkState
     staged: Undecided
-
-    @property
-    def batch(self) -> int:
-        return max(self.state.batch, self.state.done)
+    noun, verb, done, lost = "row", "enqueue", "enqueued", "lost"
 
     @property
     def left(self) -> int:
         """Rows that are not enqueued yet."""
-        return self.state.rows - self.state.published + self.staged.rows
+        return self.unfinished + self.staged.rows
 
     @property
-    def summary(self) -> str:
-        if self.state.batch >= 0:
-            return "unfinished"
-        return "staged" if self.staged.rows else "complete"
+    def unfinished(self) -> int:
+        """Rows of a batch that began to be enqueued."""
+        return self.state.rows - self.state.published
 
     @property
-    def changed_at_ms(self) -> int:
-        return max(self.state.changed_at_ms, self.staged.changed_at_ms)
+    def told(self) -> str:
+        """What is lost if it is forgotten."""
+        return f"{terminal.count(self.left, 'row')} not enqueued"
 
-    def rows(self, now_ms: int) -> list[tuple[object, ...]]:
-        """Its row in a table."""
-        batch = self.batch if self.batch >= 0 else ""
-        age = terminal.age(now_ms - self.changed_at_ms)
-        return [(self.name, "writes", batch, self.state.rows, self.left, self.summary, age)]
-
-    def json(self) -> dict[str, Any]:
-        """JSON-ready."""
+    def shown(self, now_ms: int) -> tuple[Rows, dict[str, Any]]:
+        """Its row in a table, and JSON."""
         state, staged = self.state, self.staged
-        return {
+        batch = max(state.batch, state.done)
+        changed_at_ms = max(state.changed_at_ms, staged.changed_at_ms)
+        summary = "unfinished" if state.batch >= 0 else "staged" if staged.rows else "complete"
+        counts = ("" if batch < 0 else batch, state.rows, self.left)
+        row = (self.name, "writes", *counts, summary, terminal.age(now_ms - changed_at_ms))
+        return [row], {
             "stream": self.name,
             "does": "writes",
-            "batch": self.batch if self.batch >= 0 else None,
+            "batch": None if batch < 0 else batch,
             "rows": state.rows,
             "enqueued": state.published,
             "new": state.new,
             "complete": state.batch < 0 and not staged.rows,
             "staged": {"attempts": staged.attempts, "rows": staged.rows, "bytes": staged.size},
-            "state": self.summary,
-            "changed_at": json_schema.when(self.changed_at_ms),
+            "state": summary,
+            "changed_at": json_schema.when(changed_at_ms),
         }
 
+    def finish(
+        self, db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, change: ChangeOptions
+    ) -> int:
+        """Enqueue the rest of a batch; returns how many rows."""
+        before = self.state.published
+        with terminal.progress("rows enqueued", self.state.rows) as update:
 
-class StreamPlans(Struct, frozen=True):
+            def told(state: SinkState) -> None:
+                update(state.published - before, completed=state.published)
+
+            return queue.streams.sink(self.name).finish(db, progress=told).published - before
+
+    def forget(
+        self, db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, change: ChangeOptions
+    ) -> int:
+        """Remove its staged rows, once the user has confirmed it; returns how many are lost."""
+        change.confirm(f"Forget stream {self.name!r} of queue {queue.name!r}, with {self.told}?")
+        queue.streams.sink(self.name).forget(db)
+        return self.left
+
+
+class Reader(Struct, frozen=True):
     """The plans of a stream that takes messages."""
 
     name: str
     plans: PlanConsumer
+    noun, verb, done, lost = "message", "release", "released", "released"
 
     @property
     def left(self) -> int:
@@ -85,38 +103,61 @@ class StreamPlans(Struct, frozen=True):
         acknowledged = self.plans.acknowledged
         return sum(plan.left for plan in self.plans.plans if plan.batch > acknowledged)
 
-    def rows(self, now_ms: int) -> list[tuple[object, ...]]:
-        """Its rows in a table, one for each plan."""
-        return [
+    @property
+    def unfinished(self) -> int:
+        """Messages that it holds."""
+        return self.left
+
+    @property
+    def told(self) -> str:
+        """What comes back if it is forgotten."""
+        return f"{terminal.count(self.left, 'message')} that it holds"
+
+    def shown(self, now_ms: int) -> tuple[Rows, dict[str, Any]]:
+        """Its rows in a table, one for each plan, and JSON."""
+        rows: Rows = [
             (
                 *(self.name, "reads", plan.batch, plan.messages, plan.left, plan.state),
                 terminal.age(now_ms - plan.planned_at_ms),
             )
             for plan in self.plans.plans
-        ] or [(self.name, "reads", self.plans.acknowledged, 0, 0, "no plan", "")]
+        ]
+        nothing = (self.name, "reads", self.plans.acknowledged, 0, 0, "no plan", "")
+        value = {"stream": self.name, "does": "reads", **json_schema.plans_json(self.plans)}
+        return rows or [nothing], value
 
-    def json(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return {"stream": self.name, "does": "reads", **json_schema.plans_json(self.plans)}
+    def finish(
+        self, db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, change: ChangeOptions
+    ) -> int:
+        """Return what it holds, once the user has confirmed it; returns how many messages."""
+        messages = f"{terminal.count(self.left, 'message')} of queue {queue.name!r}"
+        change.confirm(f"Take {messages} away from stream {self.name!r}?")
+        with terminal.progress("messages released", self.left) as update:
+            return queue.streams.plans.release(db, self.name, progress=update)
 
-
-Stream = StreamPlans | SinkProgress
+    def forget(
+        self, db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, change: ChangeOptions
+    ) -> int:
+        """Return what it holds, and forget it; returns how many messages."""
+        released = self.finish(db, queue, change)
+        queue.streams.plans.forget(db, self.name)
+        return released
 
 
 def _streams(
     db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, name: str | None = None
-) -> list[Stream]:
+) -> list[Writer | Reader]:
     """The streams of a queue, or those of a name; raises ``CommandError`` if there is none."""
     from fdbqueue.messages.streams.undecided import Undecided
     from fdbqueue.schema.streams import SinkState
 
     known, staged = queue.streams.sinks(db), queue.streams.undecided(db)
-    found: list[Stream] = [
-        SinkProgress(each, known.get(each, SinkState()), staged.get(each, Undecided()))
+    found: list[Writer | Reader] = [
+        Writer(each, known.get(each, SinkState()), staged.get(each, Undecided()))
         for each in {*known, *staged}
     ]
     # A reader and a writer may have the same name: both are meant by it.
-    found += [StreamPlans(each.name, each) for each in queue.streams.plans.list(db)]
+    found += [Reader(each.name, each) for each in queue.streams.plans.list(db)]
     found = sorted((s for s in found if name in (None, s.name)), key=lambda s: (s.name, str(s)))
     if name is not None and not found:
         raise terminal.CommandError(f"queue {queue.name!r} has no stream {name!r}", 1)
@@ -145,17 +186,15 @@ def list_(
     """
     db, queue = context.open_queue(name)
 
-    def look() -> View:
+    def look() -> output.View:
         now_ms = fdbqueue.Clock().wall_ms()
         streams = [each for each in _streams(db, queue) if each.left or not unfinished]
         found, more = listings.page(streams, lambda each: each.name, "stream", page)
-        return output.table(
-            ["stream", "does", "batch", "rows", "left", "state", "age"],
-            [row for each in found for row in each.rows(now_ms)],
-            [each.json() for each in found],
-            f"queue {queue.name} has no {'unfinished ' * unfinished}streams",
-            more,
-        )
+        shown = [each.shown(now_ms) for each in found]
+        headers = ["stream", "does", "batch", "rows", "left", "state", "age"]
+        rows, values = [row for some, _ in shown for row in some], [value for _, value in shown]
+        empty = f"queue {queue.name} has no {'unfinished ' * unfinished}streams"
+        return output.table(headers, rows, values, empty, more)
 
     return look
 
@@ -173,52 +212,21 @@ def finish(name: QueueName, stream: StreamName, *, change: ChangeOptions) -> Don
       fdbq stream finish orders billing --yes
     """
     db, queue = context.open_queue(name)
-    return (_finished(db, queue, each, change) for each in _streams(db, queue, stream))
 
-
-def _finished(
-    db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, each: Stream, change: ChangeOptions
-) -> Result:
-    staged = 0
-    if isinstance(each, StreamPlans):
-        verb, done, noun, left = "release", "released", "message", each.left
-        if not change.dry_run:
-            left = _returned(db, queue, each, change)
-    else:
-        verb, done, noun = "enqueue", "enqueued", "row"
-        left, staged = each.state.rows - each.state.published, each.staged.rows
-        if not change.dry_run:
-            left = _rest(db, queue, each)
-    if staged:
-        terminal.note(
-            f"{terminal.count(staged, 'row')} remain staged: repeat the write that "
-            "staged them, because only that write can tell which of them count"
+    def finished(each: Writer | Reader) -> Result:
+        left = each.unfinished if change.dry_run else each.finish(db, queue, change)
+        done = change.verb(each.verb, each.done)
+        if isinstance(each, Writer) and each.staged.rows:
+            terminal.note(
+                f"{terminal.count(each.staged.rows, 'row')} remain staged: repeat the write that "
+                "staged them, because only that write can tell which of them count"
+            )
+        return Result(
+            {"queue": name, "stream": stream, **change.counted(each.done, left)},
+            f"{done} {terminal.count(left, each.noun)} of stream {stream}",
         )
-    return Result(
-        {"queue": queue.name, "stream": each.name, **change.counted(done, left)},
-        f"{change.verb(verb, done)} {terminal.count(left, noun)} of stream {each.name}",
-    )
 
-
-def _rest(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, writer: SinkProgress) -> int:
-    """Enqueue the rest of a batch; returns how many rows."""
-    before = writer.state.published
-    with terminal.progress("rows enqueued", writer.state.rows) as update:
-
-        def told(state: SinkState) -> None:
-            update(state.published - before, completed=state.published)
-
-        return queue.streams.sink(writer.name).finish(db, progress=told).published - before
-
-
-def _returned(
-    db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, reader: StreamPlans, change: ChangeOptions
-) -> int:
-    """Return what a reader holds, once the user has confirmed it; returns how many messages."""
-    messages = f"{terminal.count(reader.left, 'message')} of queue {queue.name!r}"
-    change.confirm(f"Take {messages} away from stream {reader.name!r}?")
-    with terminal.progress("messages released", reader.left) as update:
-        return queue.streams.plans.release(db, reader.name, progress=update)
+    return map(finished, _streams(db, queue, stream))
 
 
 def forget(name: QueueName, stream: StreamName, *, change: ChangeOptions) -> Done:
@@ -231,25 +239,12 @@ def forget(name: QueueName, stream: StreamName, *, change: ChangeOptions) -> Don
       fdbq stream forget orders 'load of Monday' --yes
     """
     db, queue = context.open_queue(name)
-    return (_forgotten(db, queue, each, change) for each in _streams(db, queue, stream))
 
+    def forgotten(each: Writer | Reader) -> Result:
+        left = each.left if change.dry_run else each.forget(db, queue, change)
+        what = {each.lost: left, "forgotten": not change.dry_run}
+        done = change.verb("forget", "forgot")
+        told = f"{done} stream {stream}, with {each.told}"
+        return Result({"queue": name, "stream": stream, **what}, told)
 
-def _forgotten(
-    db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, each: Stream, change: ChangeOptions
-) -> Result:
-    left = each.left
-    if isinstance(each, StreamPlans):
-        told = f"{terminal.count(left, 'message')} that it holds"
-        if not change.dry_run:
-            left = _returned(db, queue, each, change)
-            queue.streams.plans.forget(db, each.name)
-    else:
-        told = f"{terminal.count(left, 'row')} not enqueued"
-        if not change.dry_run:
-            change.confirm(f"Forget stream {each.name!r} of queue {queue.name!r}, with {told}?")
-            queue.streams.sink(each.name).forget(db)
-    what = {"released" if isinstance(each, StreamPlans) else "lost": left}
-    return Result(
-        {"queue": queue.name, "stream": each.name, **what, "forgotten": not change.dry_run},
-        f"{change.verb('forget', 'forgot')} stream {each.name}, with {told}",
-    )
+    return map(forgotten, _streams(db, queue, stream))
