@@ -8,7 +8,6 @@ two cannot get out of step.
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import stat
 import sys
@@ -19,7 +18,9 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import BinaryIO
+
+import msgspec
 
 import fdbqueue
 
@@ -32,6 +33,14 @@ from .json_lines import InputPlace, LineBatch, LineReader, arriving
 
 INTERRUPTED_SECONDS = 5.0
 """How long an interrupted import waits for its running transaction."""
+
+
+class ImportState(msgspec.Struct, rename={"id": "import"}, kw_only=True):
+    """What the state file says. done: the place after the last line, once that is enqueued."""
+
+    queue: str
+    id: str
+    done: InputPlace | None = None
 
 
 @dataclass(slots=True)
@@ -90,7 +99,7 @@ def run(
 
 
 @contextmanager
-def _state_file(path: str, queue: str) -> Iterator[tuple[BinaryIO, dict[str, Any]]]:
+def _state_file(path: str, queue: str) -> Iterator[tuple[BinaryIO, ImportState]]:
     """The state file of an import into a queue, and its content; one process at a time."""
 
     def problem(text: str, code: int = 2) -> terminal.CommandError:
@@ -106,27 +115,24 @@ def _state_file(path: str, queue: str) -> Iterator[tuple[BinaryIO, dict[str, Any
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise problem("another import is using it", 1) from None
-        text = file.read()
-        state = {"queue": queue, "import": f"import-{uuid.uuid4().hex}", "done": None}
+        text, state = file.read(), ImportState(queue=queue, id=f"import-{uuid.uuid4().hex}")
         if not text:
             _store(file, state)
         else:
             try:
-                stored = json.loads(text)
-                state = {name: stored[name] for name in state}
-                InputPlace(*(state["done"] or ()))
-            except (ValueError, KeyError, TypeError):
+                state = msgspec.json.decode(text, type=ImportState)
+            except (msgspec.DecodeError, UnicodeDecodeError):
                 raise problem("not a state file of an import") from None
-        if state["queue"] != queue:
-            raise problem(f"this import belongs to queue {state['queue']!r}")
+        if state.queue != queue:
+            raise problem(f"this import belongs to queue {state.queue!r}")
         yield file, state
 
 
-def _store(file: BinaryIO, state: dict[str, Any]) -> None:
+def _store(file: BinaryIO, state: ImportState) -> None:
     # Write in place: replacing the file would lose the lock.
     file.seek(0)
     # Padded, so that a shorter state leaves nothing of a longer one behind it.
-    file.write(json.dumps(state).encode().ljust(512) + b"\n")
+    file.write(msgspec.json.encode(state).ljust(512) + b"\n")
     file.flush()
     os.fsync(file.fileno())
 
@@ -135,7 +141,7 @@ def _resume(
     db: fdbqueue.fdb.Database,
     queue: fdbqueue.Queue,
     file: BinaryIO,
-    state: dict[str, Any],
+    state: ImportState,
     reader: LineReader,
     size: int | None,
     done: ImportProgress,
@@ -144,14 +150,15 @@ def _resume(
 
     Returns how many lines were enqueued before.
     """
-    source = queue.streams.importer(state["import"])
+    source = queue.streams.importer(state.id)
     stored = source.place(db)
     try:
-        since = InputPlace.parse(stored) if stored else InputPlace(*(state["done"] or ()))
-    except ValueError:
+        before = msgspec.json.decode(stored, type=InputPlace) if stored else state.done
+    except (msgspec.DecodeError, UnicodeDecodeError):
         raise terminal.CommandError(
-            f"import {state['import']} has a place that cannot be read", 1
+            f"import {state.id} has a place that cannot be read", 1
         ) from None
+    since = before or InputPlace()
     # By a digest of all that was read: another file, or an edited one, would be enqueued from its
     # middle.
     if not reader.skip(since):
@@ -164,14 +171,14 @@ def _resume(
 
     def put(batch: LineBatch) -> int:
         nonlocal stored, place
-        following = batch.until.pack()
+        following = msgspec.json.encode(batch.until)
         ids = source.enqueue(db, batch.messages, since=stored, until=following)
         stored, place = following, batch.until
         return ids.new
 
     _batches(reader, size, done, put)
     if place.lines:
-        _store(file, {**state, "done": json.loads(place.pack())})
+        _store(file, msgspec.structs.replace(state, done=place))
         # Only after the file says that the import is complete: a crash between the two repeats
         # nothing.
         source.forget(db)
@@ -189,18 +196,16 @@ def _batches(
 
     def settle() -> None:
         nonlocal under_way
-        if under_way is not None:
-            batch, future = under_way
-            try:
-                new = future.result()
-            except InvalidInput:
-                reader.blame(batch)
-                raise
-            finally:
-                under_way = None
-            done.messages += len(batch.messages)
-            done.new += new
-            done.size = batch.until.size
+        if under_way is None:
+            return
+        (batch, future), under_way = under_way, None
+        try:
+            done.new += future.result()
+        except InvalidInput:
+            reader.blame(batch)
+            raise
+        done.messages += len(batch.messages)
+        done.size = batch.until.size
 
     try:
         with terminal.progress("messages enqueued", size) as update:
@@ -215,10 +220,9 @@ def _batches(
                 if under_way is not None and isinstance(sys.exception(), KeyboardInterrupt):
                     under_way[1].exception(INTERRUPTED_SECONDS)
                 settle()
-    except InvalidInput as error:
-        raise terminal.CommandError(f"{error}; {_before(done.messages)}") from None
     except (QueueError, *FAILURES) as error:
-        raise terminal.CommandError(f"{error}; {_before(done.messages)}", exit_code=1) from None
+        code = 2 if isinstance(error, InvalidInput) else 1
+        raise terminal.CommandError(f"{error}; {_before(done.messages)}", code) from None
     except (KeyboardInterrupt, TimeoutError):
         known = terminal.count(done.messages, "message")
         raise terminal.CommandError(f"interrupted; at least {known} enqueued", 130) from None
@@ -230,11 +234,9 @@ def _start(put: Callable[[LineBatch], int], batch: LineBatch) -> Future[int]:
 
     def run() -> None:
         try:
-            new = put(batch)
+            future.set_result(put(batch))
         except BaseException as error:
             future.set_exception(error)
-        else:
-            future.set_result(new)
 
     threading.Thread(target=run, name="fdbq-enqueue", daemon=True).start()
     return future

@@ -10,6 +10,7 @@ other commands print are ignored, so that you can enqueue their output. Any othe
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -44,9 +45,11 @@ ARGUMENTS = frozenset(
 )  # fmt: skip
 _MOMENTS = {"due_at": "at", "ttl_ends_at": "ttl_ends_at"}
 """Names whose values are times, and the arguments they stand for."""
-_INSTEAD = {"due_at": "delay", "delay": "at", "ttl_ends_at": "ttl", "ttl": "ttl_ends_at"}
-"""For each name, the argument that it replaces if the command line gives it."""
-_NOTHING = {"delay": 0.0, "at": None, "ttl": None, "ttl_ends_at": None}
+_EITHER: tuple[dict[str, Any], ...] = (
+    {"delay": 0.0, "at": None},
+    {"ttl": None, "ttl_ends_at": None},
+)
+"""Arguments of which a message has one: that of a line replaces that of the command."""
 _KNOWN = PRINTED | ARGUMENTS | frozenset(PAYLOADS)
 
 
@@ -56,27 +59,12 @@ class BadLine(InvalidInput):
     text = "line {number:,}: {problem}"
 
 
-class InputPlace(Struct, frozen=True):
+class InputPlace(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """A position in the input: the number, size and digest of the lines before it."""
 
     lines: int = 0
     size: int = 0
     sha256: str = ""
-
-    @classmethod
-    def parse(cls, stored: bytes) -> InputPlace:
-        """Decode a place; empty bytes are the beginning. Raises ``ValueError``."""
-        if not stored:
-            return cls()
-        try:
-            lines, size, sha256 = json.loads(stored)
-            return cls(int(lines), int(size), str(sha256))
-        except TypeError as error:
-            raise ValueError(str(error)) from None
-
-    def pack(self) -> bytes:
-        """Encode the place."""
-        return json.dumps([self.lines, self.size, self.sha256]).encode()
 
 
 @dataclass(slots=True)
@@ -114,17 +102,10 @@ class LineReader:
         serializer: Serializer[Any] | None = None,
         typed: bool = False,
     ) -> None:
-        self._serializer = serializer
-        self._typed = typed
-        self._options = options
-        self._given = asdict(given)
-        self._arriving = lines
+        self._serializer, self._typed, self._options = serializer, typed, options
+        self._given, self._arriving = asdict(given), lines
         self._lines = self._size = 0
-        self._digest: Any = None
-        if digest:
-            import hashlib  # most commands that import this module do not need it
-
-            self._digest = hashlib.sha256()
+        self._digest = hashlib.sha256() if digest else None
 
     @property
     def place(self) -> InputPlace:
@@ -191,16 +172,19 @@ class LineReader:
             raise BadLine(number=self._lines + 1, problem=str(error)) from None
 
     def _message(self, value: dict[str, Any]) -> NewMessage:
-        _check_names(value)
+        for name in value.keys() - _KNOWN:
+            names = ", ".join(sorted(ARGUMENTS | {*PAYLOADS}))
+            raise ValueError(f"unknown name {name!r}; known names are {names}")
+        own = {
+            _MOMENTS.get(name, name): _moment(name, value[name])
+            if name in _MOMENTS and value[name] is not None
+            else value[name]
+            for name in ARGUMENTS & value.keys()
+        }
         given = dict(self._given)
-        for name in ARGUMENTS & value.keys():
-            if name in _INSTEAD:
-                # A line's delay replaces the command's due time: both together would be refused.
-                given[_INSTEAD[name]] = _NOTHING[_INSTEAD[name]]
-        for name in ARGUMENTS & value.keys():
-            moment = name in _MOMENTS and value[name] is not None
-            found = _moment(name, value[name]) if moment else value[name]
-            given[_MOMENTS.get(name, name)] = found
+        for either in _EITHER:
+            given |= either if either.keys() & own.keys() else {}
+        given |= own
         payload, content_type = self._payload(value, given["content_type"])
         return NewMessage(**{**given, "payload": payload, "content_type": content_type})
 
@@ -270,12 +254,6 @@ def json_value(line: bytes) -> Any:
         raise ValueError(f"not JSON: {error.msg} at column {error.colno}") from None
     except RecursionError:
         raise ValueError("not a message: nested too deeply") from None
-
-
-def _check_names(value: dict[str, Any]) -> None:
-    for name in value.keys() - _KNOWN:
-        names = ", ".join(sorted(ARGUMENTS | {*PAYLOADS}))
-        raise ValueError(f"unknown name {name!r}; known names are {names}")
 
 
 def _moment(name: str, text: object) -> datetime:
