@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 from unicodedata import combining, east_asian_width
@@ -152,11 +153,6 @@ def print_json(value: object) -> None:
     print(dumps(value))
 
 
-def print_result(as_json: bool, value: object, text: str) -> None:
-    """Print what a command did: as JSON for programs, or as one line of text."""
-    print(dumps(value) if as_json else visible(text))
-
-
 def console(*, stderr: bool = False) -> Console:
     """A rich console, of unlimited width unless it is a terminal."""
     from rich.console import Console
@@ -222,26 +218,16 @@ def _line(texts: Sequence[str], widths: Sequence[int], right: Sequence[bool]) ->
     cells = []
     for text, room, number in zip(texts, widths, right, strict=True):
         shown = cut(text, room)
-        cells.append(" " * (room - columns(shown)) + shown if number else filled(shown, room))
+        space = " " * (room - columns(shown))
+        cells.append(space + shown if number else shown + space)
     return " ".join(cells).rstrip()
 
 
-def filled(text: str, room: int, space: str = " ") -> str:
-    """A text cut or padded to a width."""
-    shown = cut(text, room)
-    return shown + space * (room - columns(shown))
-
-
-def cut(text: str, room: int, mark: str = "…") -> str:
+def cut(text: str, room: int) -> str:
     """A text, cut to a width and marked if it is longer."""
     if columns(text) <= room:
         return text
-    taken = columns(mark)
-    for n, character in enumerate(text):
-        taken += columns(character)
-        if taken > room:
-            return f"{text[:n]}{mark}"
-    return text
+    return f"{text[: sum(taken < room for taken in accumulate(map(columns, text)))]}…"
 
 
 def columns(text: str) -> int:
@@ -251,16 +237,11 @@ def columns(text: str) -> int:
     return sum(0 if combining(c) else 2 if east_asian_width(c) in ("W", "F") else 1 for c in text)
 
 
-def print_fields(named: Iterable[tuple[str, object]]) -> None:
-    """Print names and values, one pair per line."""
-    print("\n".join(fields(named)))
-
-
 def fields(named: Iterable[tuple[str, object]]) -> list[str]:
     """Lines with one name and its value each."""
     shown = [(visible(name), value) for name, value in named]
     longest = max(columns(name) for name, _ in shown)
-    return [f"{filled(name, longest)}  {cell(value)}" for name, value in shown]
+    return [f"{name}{' ' * (longest - columns(name))}  {cell(value)}" for name, value in shown]
 
 
 def cell(value: object) -> str:
