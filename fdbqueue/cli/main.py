@@ -57,7 +57,7 @@ GROUPS = {
     "subscription": "queues.subscription",
     "stream": "streams.stream",
     "metrics": "monitor.metrics",
-    "debug": "debug.debug",
+    "debug": "debug",
 }
 """The module of each group of commands; the group is its ``app``."""
 

@@ -20,13 +20,32 @@ SHELL_SAFE = frozenset("-_.,:/+=@%")
 """Characters that no shell interprets, in addition to letters and digits."""
 
 
-def complete_queue(ctx: Any, incomplete: str) -> list[str]:
-    """Names of queues for shell completion; none if the store cannot be read."""
-    try:
-        names = context.queue_names(_connect(ctx))
-    except Exception:
-        return []
-    return _completions(names, incomplete)
+def _completes(
+    names: Callable[[fdbqueue.fdb.Database, Any], Iterable[str]],
+) -> Callable[[Any, str], list[str]]:
+    """Shell completion of names that are safe there: a shell would run a command in ``$(reboot)``.
+    None if the store cannot be read."""
+
+    def complete(ctx: Any, incomplete: str) -> list[str]:
+        given = ctx.find_root().params
+        context.root = given.get("root") or ""
+        if given.get("store"):
+            # While a shell completes, the callback of `fdbq` that does this has not run.
+            os.environ["FDBQUEUE_STORE"] = given["store"]
+        try:
+            found = [*names(context.connect(timeout=1), ctx)]
+        except Exception:
+            return []
+        safe = (each for each in found if all(c.isalnum() or c in SHELL_SAFE for c in each))
+        return [each for each in safe if each.startswith(incomplete)]
+
+    return complete
+
+
+complete_queue = _completes(lambda db, _: context.queue_names(db))
+complete_subscription = _completes(
+    lambda db, ctx: (e.name for e in context.queue(ctx.params["name"]).subscriptions.list(db))
+)
 
 
 def option(
@@ -49,35 +68,6 @@ def argument(metavar: str, help: str, default: object = ..., **terms: Any) -> An
 def queue_option(help: str) -> Any:
     """Declare an option that names a queue, or several."""
     return option("QUEUE", help, None, "--queue", autocompletion=complete_queue)
-
-
-def complete_subscription(ctx: Any, incomplete: str) -> list[str]:
-    """Names of the queue's subscriptions for shell completion."""
-    try:
-        db = _connect(ctx)
-        found = context.queue(ctx.params["name"]).subscriptions.list(db)
-    except Exception:
-        return []
-    return _completions((each.name for each in found), incomplete)
-
-
-def _completions(names: Iterable[str], incomplete: str) -> list[str]:
-    """Matching names that are safe in a shell: it would run a command in ``$(reboot)``."""
-    return [
-        name
-        for name in names
-        if name.startswith(incomplete) and all(c.isalnum() or c in SHELL_SAFE for c in name)
-    ]
-
-
-def _connect(ctx: Any) -> fdbqueue.fdb.Database:
-    given = ctx.find_root().params
-    store = given.get("store")
-    context.root = given.get("root") or ""
-    if store:
-        # While a shell completes, the callback of `fdbq` that does this has not run.
-        os.environ["FDBQUEUE_STORE"] = store
-    return context.connect(timeout=1)
 
 
 QueueName = Annotated[
@@ -138,11 +128,11 @@ def pair(option: str, text: str, shape: str = "NAME=VALUE") -> tuple[str, str]:
     return name, value
 
 
-def pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
+def pairs(option: str, texts: Sequence[str] | None, shape: str = "NAME=VALUE") -> dict[str, str]:
     """Names and their values, each name once; raises ``CommandError``."""
     found: dict[str, str] = {}
-    for text in texts:
-        name, value = pair(option, text)
+    for text in texts or ():
+        name, value = pair(option, text, shape)
         if name in found:
             raise terminal.CommandError(f"{option} {text}: {name} is given twice")
         found[name] = value
@@ -207,9 +197,9 @@ class MessageOptions:
         """As arguments of an enqueue; raises ``CommandError``."""
         return {
             "priority": self.priority,
-            "headers": dict(pair("--header", each) for each in self.header or []),
+            "headers": pairs("--header", self.header),
             "ttl": self.ttl,
             "max_attempts": self.max_attempts,
             "key": self.key,
-            "limits": pairs("--limit", self.limit or []) or None,
+            "limits": pairs("--limit", self.limit) or None,
         }

@@ -17,7 +17,7 @@ from starlette.testclient import TestClient
 from fdbqueue import Bounds, NewMessage, Queue, Then, fdb
 from fdbqueue.cli import trail
 from fdbqueue.cli.monitor import doctor, incidents
-from fdbqueue.cli.monitor.findings import OK, PROBLEM, WARNING
+from fdbqueue.cli.monitor.diagnosis import OK, PROBLEM, WARNING
 from fdbqueue.web import application
 from tests.acceptance.on_call import APP
 from tests.acceptance.running import Fdbq, Workers, run_anew, start

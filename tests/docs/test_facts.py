@@ -10,7 +10,7 @@ import pytest
 
 from fdbqueue import Bounds, Depth, Queue, fdb
 from fdbqueue.cli.monitor import diagnosis, incidents
-from fdbqueue.cli.monitor.findings import PROBLEM, WARNING, Finding
+from fdbqueue.cli.monitor.diagnosis import PROBLEM, WARNING, Finding
 from fdbqueue.cli.monitor.incidents import Seen
 from fdbqueue.cli.queues.queue_list import WaitingMessages
 from fdbqueue.errors import InvalidArgument

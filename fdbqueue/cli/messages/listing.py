@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Any, Literal
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 import fdbqueue
@@ -28,7 +27,8 @@ TRANSITION = {each.name: each for each in TRANSITIONS}
 
 State = Literal["ready", "waiting", "retrying", "scheduled", "leased", "dead"]
 Found = Any
-"""A message in a listing: a ``MessageState``, ``LeasedMessage`` or ``DeadMessage``."""
+"""A message in a listing: a ``LeasedMessage`` if only leased ones are listed, else a
+``MessageState``."""
 Table = tuple[list[str], list[tuple[object, ...]]]
 
 
@@ -76,16 +76,18 @@ def find(
     filters.search()  # raises InvalidSelector
     db, queue = context.open_queue(name)
     filters.check(db, queue)
-    kind = LEASES if state == "leased" else MESSAGES
+    leased = state == "leased"
+    json: Callable[[Found], dict[str, Any]]
+    json = json_schema.lease_json if leased else json_schema.state_json
     noun = {None: "message", "dead": "dead letter"}.get(state, f"{state} message")
     empty = f"queue {name} has no {noun}s" + (" that match" if filters.given else "")
 
     def found() -> Iterator[Found]:
-        return _found(db, queue, kind, state, filters, consumer, after)
+        return _found(db, queue, state, filters, consumer, after)
 
     def view(shown: Sequence[Found], more: str | None = None) -> View:
-        headers, rows = kind.table(shown, state is None)
-        return table(headers, rows, [*map(kind.json, shown)], empty, more)
+        headers, rows = _lease_table(shown) if leased else message_table(shown, state is None)
+        return table(headers, rows, [*map(json, shown)], empty, more)
 
     def look() -> View:
         shown, cut = listings.first(found(), listings.PAGE if every else limit)
@@ -93,8 +95,10 @@ def find(
         if cut and not filters.given and consumer is after is None:
             depth = queue.depth(db)
             total = getattr(depth, state) if state else depth.unsettled + depth.dead
-        more = listings.more(noun, len(shown), kind.id(shown[-1]), total) if cut else None
-        return view(shown, more)
+        if not cut:
+            return view(shown)
+        last = shown[-1].delivery.token.hex() if leased else shown[-1].id
+        return view(shown, listings.more(noun, len(shown), last, total))
 
     def everything() -> View:
         """Printed as it is read, in tables of a page each."""
@@ -103,7 +107,7 @@ def find(
         tables = map(view, chain([first], pages))
         return View(
             lambda width: (line for each in tables for line in each.lines(width)),
-            map(kind.json, chain(first, chain.from_iterable(pages))),
+            map(json, chain(first, chain.from_iterable(pages))),
             None if first else empty,
         )
 
@@ -114,7 +118,6 @@ def find(
 def _found(
     db: fdbqueue.fdb.Database,
     queue: fdbqueue.Queue,
-    kind: Kind,
     state: str | None,
     filters: Filters,
     consumer: str | None,
@@ -126,11 +129,18 @@ def _found(
 
     search, shown = filters.search(), False
     wanted = filters.wanted(search)
-    for each in kind.read(db, queue, state, after):
-        message = kind.message(each)
+    states = finding.STATES if state is None else (state,)
+    every: Iterator[Found] = finding.find(db, queue, states, after)
+    if state == "leased":
+        every = finding.leases(db, queue, None if after is None else parsed(after))
+    for each in every:
+        if isinstance(each, fdbqueue.LeasedMessage):
+            message, holder = each.delivery.message, each.consumer
+        else:
+            message, holder = replace(each.message, death=each.death or each.message.death), None
         if search is not None and search.payloads:
             message = finding.whole(db, queue, message)
-        if consumer in (None, getattr(each, "consumer", None)) and wanted(message):
+        if consumer in (None, holder) and wanted(message):
             yield each
             shown = True
     if search is not None and search.unknown and not shown:
@@ -142,33 +152,6 @@ def _condition(what: str) -> str:
     return (
         f"id = '{what}'" if re.fullmatch(r"(d-)?[0-9a-f]{2}-[0-9a-f]{12}-[0-9a-f]+", what) else what
     )
-
-
-def _messages(
-    db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, state: str | None, after: str | None
-) -> Iterator[fdbqueue.MessageState]:
-    from fdbqueue.queue.admin import finding
-
-    return finding.find(db, queue, finding.STATES if state is None else (state,), after)
-
-
-def _leases(
-    db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, _: str | None, after: str | None
-) -> Iterator[fdbqueue.LeasedMessage]:
-    from fdbqueue.queue.admin import finding
-
-    return finding.leases(db, queue, None if after is None else parsed(after))
-
-
-class Kind(Struct, frozen=True):
-    """How messages are read and shown: as leases, or as what they are beside that. table: whether
-    they are in several states says what it has."""
-
-    read: Callable[..., Iterator[Found]]
-    message: Callable[[Found], fdbqueue.Message]
-    table: Callable[[Sequence[Found], bool], Table]
-    json: Callable[[Found], dict[str, Any]]
-    id: Callable[[Found], str]
 
 
 def message_table(found: Sequence[fdbqueue.MessageState], mixed: bool = False) -> Table:
@@ -226,7 +209,7 @@ def _excerpt(text: str) -> str:
     return text if len(text) <= HEADERS_SHOWN else f"{text[: HEADERS_SHOWN - 1]}…"
 
 
-def _lease_table(found: Sequence[fdbqueue.LeasedMessage], mixed: bool) -> Table:
+def _lease_table(found: Sequence[fdbqueue.LeasedMessage]) -> Table:
     now_ms = fdbqueue.Clock().wall_ms()
     those = sorted(found, key=lambda each: (each.planned, each.delivery.expires_at_ms))
     columns: dict[str, list[Any]] = {
@@ -255,22 +238,6 @@ def _headers(headers: fdbqueue.Headers) -> str:
         for name, value in headers.items()
     )
     return _excerpt(text)
-
-
-MESSAGES = Kind(
-    _messages,
-    lambda each: replace(each.message, death=each.death or each.message.death),
-    message_table,
-    json_schema.state_json,
-    lambda each: each.message.id,
-)
-LEASES = Kind(
-    _leases,
-    lambda each: each.delivery.message,
-    _lease_table,
-    json_schema.lease_json,
-    lambda each: each.delivery.token.hex(),
-)
 
 
 def show(

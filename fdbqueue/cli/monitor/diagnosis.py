@@ -5,12 +5,34 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from .findings import OK, PROBLEM, WARNING, Finding
+from msgspec import Struct, structs
 
 SLOW_MS = 250
 FREE_BYTES = 1_000_000_000
 SKEW_SECONDS = 2.0
 BAD_SKEW_SECONDS = 30.0
+
+OK, WARNING, PROBLEM = "ok", "warning", "problem"
+"""A problem needs a person; a warning is to be known."""
+
+
+class Finding(Struct, frozen=True):
+    """One line of the report. ``advice`` is a command or a hint."""
+
+    state: str
+    check: str
+    subject: str
+    detail: str
+    advice: str = ""
+
+    def lines(self) -> list[str]:
+        """For people."""
+        found = [f"{self.state:<8} {self.check} {self.subject}: {self.detail}"]
+        return [*found, f"         → {self.advice}"] if self.advice else found
+
+    def to_json(self) -> dict[str, str]:
+        """JSON-ready."""
+        return structs.asdict(self)
 
 
 def _finding(state: str, check: str, subject: str, detail: str, advice: str) -> Finding:

@@ -27,7 +27,7 @@ from ..output import Done, Result
 from ..parameters import AnyQueueNames, flag
 from ..queues import queue_list, worker_list
 from . import diagnosis, incidents, status
-from .findings import OK, PROBLEM, Finding
+from .diagnosis import OK, PROBLEM, Finding
 from .incidents import Seen
 
 PACE_SECONDS = 1.0

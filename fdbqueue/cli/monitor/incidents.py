@@ -15,7 +15,7 @@ from fdbqueue.values.options import QueueOptions
 
 from .. import terminal
 from ..queues import queue_list
-from .findings import OK, PROBLEM, WARNING, Finding
+from .diagnosis import OK, PROBLEM, WARNING, Finding
 
 if TYPE_CHECKING:
     from fdbqueue.queue.admin.verification import Verification

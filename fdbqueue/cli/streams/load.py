@@ -6,7 +6,7 @@ from typing import Literal
 
 from .. import context, durations, terminal
 from ..output import Done, Result
-from ..parameters import QueueName, argument, option, pair
+from ..parameters import QueueName, argument, option, pairs
 from . import spark_session
 
 
@@ -51,8 +51,8 @@ def load(
     """
     columns = {"payload": payload, "priority": priority, "delay": delay, "ttl": ttl, "key": key}
     columns |= {"dedup_id": dedup_id, "unique": unique}
-    headers = dict(pair("--header", each, "NAME=SQL") for each in header or [])
-    options = dict(pair("--option", each) for each in option or [])
+    headers = pairs("--header", header, "NAME=SQL")
+    options = pairs("--option", option)
     db, queue = context.open_queue(name)
     queue.options(db)
     with spark_session.job("load", "rows") as (spark, run):

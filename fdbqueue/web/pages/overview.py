@@ -11,14 +11,15 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from ...values.model import Depth
-from .. import sparkline
 from ..filters import Query
 from ..site import Site, Url, Visit, number
-from ..watcher import QueueView, QueueViews
+from ..watcher import QueueView, QueueViews, Sample
 
 T = TypeVar("T")
 
 PAGE, MAX_PAGE = 100, 1_000
+WIDTH, HEIGHT, SECONDS = 100, 20, 300.0
+"""Of a sparkline."""
 COLUMNS = {
     "name": "Queue",
     "ready": "Ready",
@@ -117,7 +118,7 @@ class Overview:
             view=view,
             depth=view.depth,
             since_ms=since_ms,
-            path=sparkline.path(view.samples, time.monotonic()),
+            path=_sparkline(view.samples, time.monotonic()),
             url=url,
         )
         with self._lock:
@@ -153,3 +154,20 @@ def _sort(query: Query) -> str:
 def _value(view: QueueView, column: str) -> float:
     rates = {"in": view.rate_in, "out": view.rate_out}
     return rates[column] if column in rates else float(getattr(view.depth, column))
+
+
+def _sparkline(samples: Sequence[Sample], now: float) -> str:
+    """How many messages were ready in the last minutes, as the path of an SVG: steps from one
+    sample to the next, the newest at the right; empty before the second."""
+    if len(samples) < 2:
+        return ""
+    top = max(1, *(each.ready for each in samples))
+    begin = now - SECONDS
+    points = []
+    for each in samples:
+        x = max(0.0, (each.at - begin) / SECONDS * WIDTH)
+        y = HEIGHT - 1 - (HEIGHT - 2) * each.ready / top
+        points.append((x, y))
+    steps = [f"M{points[0][0]:.1f} {points[0][1]:.1f}"]
+    steps += [f"H{x:.1f}V{y:.1f}" for x, y in points[1:]]
+    return "".join([*steps, f"H{WIDTH}"])
