@@ -146,7 +146,9 @@ class Guard:
 
     async def _admitted(self, scope: Scope, headers: Headers, cookie: str) -> Response | None:
         """Note whose the request is; if nobody's, the answer."""
-        whose = _whose(scope, headers)
+        given = credentials(headers.get("authorization", ""))
+        # The address, and the name, that a secret came with.
+        whose = None if given is None else ((scope.get("client") or ("",))[0], given[0] or "")
         # Before the secret is looked at: checking one is meant to be slow.
         if whose is not None and self._attempts.over(whose):
             wait = {"retry-after": f"{TRY_SECONDS:.0f}"}
@@ -156,7 +158,8 @@ class Guard:
             if whose is not None and self._users is not None:
                 self._attempts.wrong(whose)
                 log.warning("a wrong secret for %s from %s", visible(whose[1][:80]), whose[0])
-            return _unknown()
+            challenge = {"www-authenticate": 'Basic realm="fdbqueue", charset="UTF-8"'}
+            return PlainTextResponse("Give a name and a password, or a token.\n", 401, challenge)
 
         async def stays() -> bool:
             return await self._user(scope, headers) == user
@@ -184,18 +187,6 @@ class Guard:
         # The role, too: a form that an operator opened is void once the operator is none.
         text = f"{cookie}\0{user.name}\0{user.role.value}"
         return hmac.new(self._secret, text.encode(), hashlib.sha256).hexdigest()
-
-
-def _whose(scope: Scope, headers: Headers) -> tuple[str, str] | None:
-    """The address, and the name, that a secret came with; None without one."""
-    given = credentials(headers.get("authorization", ""))
-    address = (scope.get("client") or ("",))[0]
-    return None if given is None else (address, given[0] or "")
-
-
-def _unknown() -> Response:
-    challenge = {"www-authenticate": 'Basic realm="fdbqueue", charset="UTF-8"'}
-    return PlainTextResponse("Give a name and a password, or a token.\n", 401, challenge)
 
 
 def _cookie(headers: Headers) -> str | None:

@@ -7,12 +7,15 @@ import secrets
 import threading
 import time
 from collections import OrderedDict
+from typing import Any
+
+from msgspec import Struct
 
 from ..errors import QueueError
 from ..queue.admin.audit_trail import AuditTrail
 from ..schema.records import AuditLine
 from ..store.binding import FAILURES
-from .actions import ACTIONS, ActionTerms
+from .actions import ACTIONS, Action, ActionTerms
 from .filters import Filter
 from .site import Site
 from .users import User
@@ -41,34 +44,28 @@ def asked_ms(id: str) -> int | None:
     return moment if fits else None
 
 
-class ActionRun:
+class ActionRun(Struct):
     """One run: its state is "begun", "done" or "failed".
 
     id: of the confirmation, which is good for one run. most: how many it takes at most, if that was
     said. here: whether this process does it, and so knows how far it has come.
     """
 
-    here = True
+    id: str
+    name: str
+    terms: ActionTerms
+    user: User
+    expected: int
+    most: int | None = None
+    count: int = 0
+    state: str = "begun"
+    error: str = ""
+    here: bool = True
 
-    def __init__(
-        self,
-        id: str,
-        name: str,
-        terms: ActionTerms,
-        user: User,
-        expected: int,
-        most: int | None = None,
-    ) -> None:
-        self.id = id
-        self.most = most
-        self.name = name
-        self.action = ACTIONS[name]
-        self.terms = terms
-        self.user = user
-        self.expected = expected
-        self.count = 0
-        self.state = "begun"
-        self.error = ""
+    @property
+    def action(self) -> Action:
+        """What it does."""
+        return ACTIONS[self.name]
 
     def told(self, count: int) -> bool:
         """Note how many are done so far; returns whether to go on."""
@@ -77,17 +74,15 @@ class ActionRun:
 
     def line(self) -> AuditLine:
         """The run in the audit log, as it is now."""
-        what = {**self.terms.given(), **({"error": self.error[:1_000]} if self.error else {})}
-        begun = self.state == "begun"
         return AuditLine(
             at_ms=round(1000 * time.time()),
             who=self.user.name,
             action=self.name,
             queue=self.terms.queue,
-            what=what,
+            what={**self.terms.given(), **({"error": self.error[:1_000]} if self.error else {})},
             run=self.id,
             state=self.state,
-            count=self.expected if begun else self.count,
+            count=self.expected if self.state == "begun" else self.count,
         )
 
 
@@ -109,13 +104,10 @@ class Runs:
         if not found:
             return None
         last, first = found[0], found[-1]
-        run = ActionRun(
-            id, last.action, ActionTerms(last.queue, Filter()), User(last.who), first.count
-        )
-        run.here = False
-        run.state, run.error = last.state, last.what.get("error", "")
-        run.count = 0 if last.state == "begun" else last.count
-        return run
+        terms, user = ActionTerms(last.queue, Filter()), User(last.who)
+        count, error = 0 if last.state == "begun" else last.count, last.what.get("error", "")
+        done: dict[str, Any] = {"count": count, "state": last.state, "error": error, "here": False}
+        return ActionRun(id, last.action, terms, user, first.count, **done)
 
     def start(self, run: ActionRun) -> bool:
         """Begin a run, and note that in the audit log first; False if too many are under way. One

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import TypeAlias
@@ -51,8 +52,8 @@ class Events:
         self._site = site
         self._overview = overview
         self._feeds: dict[tuple[str, ...], Feed] = {}
-        self._pages: dict[str, list[asyncio.Queue[bytes]]] = {}
-        """The pages that have a stream, by their viewer: a user, or an address."""
+        self._pages: list[tuple[str, asyncio.Queue[bytes]]] = []
+        """The pages that have a stream, with their viewer: a user, or an address."""
         self._ending = False
 
     def end(self) -> None:
@@ -71,7 +72,8 @@ class Events:
             return
         feed = self._feed(request)
         page = feed.join()
-        self._pages.setdefault(viewer, []).append(page)
+        place = viewer, page
+        self._pages.append(place)
         try:
             answer = StreamingResponse(
                 _stream(page, scope["fdbqueue.stays"]),
@@ -82,29 +84,23 @@ class Events:
             await answer(scope, receive, send)
         finally:
             feed.leave(page)
-            self._forget_page(viewer, page)
+            self._pages = [each for each in self._pages if each is not place]
 
     def _has_place(self, viewer: str) -> bool:
         """Whether there is a place for one more page; takes one from whoever has most if that is
         fair."""
-        if sum(map(len, self._pages.values())) < MAX_PAGES:
+        if len(self._pages) < MAX_PAGES:
             return True
-        most = max(self._pages, key=lambda each: len(self._pages[each]), default=viewer)
+        counts = Counter(each for each, _ in self._pages)
+        most = max(counts, key=counts.__getitem__, default=viewer)
         # Taken from an equal it would only be asked for again: two viewers would push each other
         # out for ever.
-        if len(self._pages.get(most, ())) <= len(self._pages.get(viewer, ())) + 1:
+        if counts[most] <= counts[viewer] + 1:
             return False
-        page = self._pages[most][-1]
-        self._forget_page(most, page)
-        _give(page, END)
+        taken = [each for each in self._pages if each[0] == most][-1]
+        self._pages.remove(taken)
+        _give(taken[1], END)
         return True
-
-    def _forget_page(self, viewer: str, page: asyncio.Queue[bytes]) -> None:
-        pages = [each for each in self._pages.get(viewer, ()) if each is not page]
-        if pages:
-            self._pages[viewer] = pages
-        else:
-            self._pages.pop(viewer, None)
 
     def _feed(self, request: Request) -> Feed:
         """That of all viewers of this page. Rows are the same for all users."""

@@ -10,7 +10,7 @@ import os
 import stat
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from pathlib import Path
 
@@ -60,14 +60,12 @@ class Users:
         given = credentials(authorization)
         if given is None:
             return None
+        name, secret = given
         # A token comes without a name: it is tried with each.
-        names = [user.name for user in self._known.values()] if given[0] is None else [given[0]]
-        return self._find([_digest(name, given[1]) for name in names])
-
-    def _find(self, digests: Sequence[bytes]) -> User | None:
-        """The user with one of these digests, in the same time whether there is one or not."""
+        names = [user.name for user in self._known.values()] if name is None else [name]
         found = None
-        for digest in digests:
+        # All are looked at, which takes the same time whether it is right or not.
+        for digest in [_digest(each, secret) for each in names]:
             for known, user in self._known.items():
                 if hmac.compare_digest(known, digest):
                     found = user

@@ -22,7 +22,7 @@ from fdbqueue.cli.main import run
 from fdbqueue.spark.reports import figures, page
 from fdbqueue.values.model import Event
 from fdbqueue.values.states import TRANSITIONS
-from fdbqueue.web import report as web
+from fdbqueue.web.pages import history as web
 
 from .histories import NOON_MS, identity, lived, table, walk
 

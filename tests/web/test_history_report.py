@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fdbqueue.values.model import Event
-from fdbqueue.web.report import HistoryReport
+from fdbqueue.web.pages.history import HistoryReport
 
 
 def test_a_dead_letter_that_is_edited_has_died_once() -> None:

@@ -13,7 +13,7 @@ from fdbqueue.errors import OperationTimedOut
 from fdbqueue.messages import history as events
 from fdbqueue.queue.admin import finding
 from fdbqueue.values.text import duration
-from fdbqueue.web import filters, report
+from fdbqueue.web import filters
 from fdbqueue.web.pages import history as history_page
 from tests import consumers
 from tests.taking import take
@@ -451,11 +451,11 @@ def test_a_history_has_a_report(
 
 
 def test_bars_count_what_happened_in_each_span() -> None:
-    assert report.bars([], 0, 0) == ("", 0)
-    path, most = report.bars([0, 0, 30, 59, 60], 0, 60)
+    assert history_page.bars([], 0, 0) == ("", 0)
+    path, most = history_page.bars([0, 0, 30, 59, 60], 0, 60)
     assert (path.count("M"), most) == (3, 2)
     assert path.startswith("M0.0 60v-60.0h4.0v60.0z")
-    assert report.bars([1_000], 1_000, 1_001)[1] == 1
+    assert history_page.bars([1_000], 1_000, 1_001)[1] == 1
 
 
 @pytest.mark.parametrize(

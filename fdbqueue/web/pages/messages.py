@@ -3,11 +3,13 @@ message."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+from msgspec import Struct
 from msgspec.structs import replace
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
@@ -17,9 +19,9 @@ from ...queue.continuations import results
 from ...queue.overview import Surveyed, processes, producing, survey
 from ...values.model import DeadMessage, MessageState, parse_id
 from ...values.selector.search import Search
+from ...values.text import visible
 from .. import filters
 from ..filters import MAX_CHECKED, Filter
-from ..payload_text import payload_text
 from ..site import Values, Visit
 from ..watcher import TIMEOUT_SECONDS
 
@@ -30,6 +32,12 @@ REASONS_READ, REASONS_SHOWN = 1_000, 12
 REASON_CHARACTERS = 120
 FOUND, FIND_SECONDS = 50, 3.0
 """How many messages a search shows, and for how long it looks."""
+SHOWN_BYTES = 65_536
+JSON_BYTES = 262_144
+DUMPED_BYTES = 4_096
+ROW = 16
+"""Of a payload: how much of a text is shown, parsed as JSON, and shown as bytes; and bytes of a
+line of these."""
 
 
 def queue(visit: Visit) -> Values:
@@ -151,3 +159,60 @@ def payload(visit: Visit) -> Response:
         media_type="application/octet-stream",
         headers={"content-disposition": 'attachment; filename="payload"'},
     )
+
+
+class PayloadText(Struct, frozen=True):
+    """kind: "JSON", "text" or "bytes". cut: whether the text is not all of it."""
+
+    kind: str
+    text: str
+    size: int
+    cut: bool
+
+
+def payload_text(payload: bytes, content_type: str) -> PayloadText:
+    """A payload of a message, or its beginning."""
+    kind = content_type.partition(";")[0].strip().lower()
+    if kind.endswith(("/json", "+json")) and len(payload) <= JSON_BYTES:
+        try:
+            text = json.dumps(json.loads(payload), indent=2, ensure_ascii=False)
+        except (ValueError, RecursionError):
+            pass
+        else:
+            return PayloadText("JSON", *_lines(text, len(payload)))
+    start = payload[:SHOWN_BYTES]
+    try:
+        # A character may be cut in half at the end.
+        text = start.decode() if len(start) == len(payload) else _whole(start)
+    except UnicodeDecodeError:
+        dumped = payload[:DUMPED_BYTES]
+        return PayloadText("bytes", _dump(dumped), len(payload), len(dumped) < len(payload))
+    lines, size, cut = _lines(text, len(payload))
+    return PayloadText("text", lines, size, cut or len(start) < len(payload))
+
+
+def _whole(start: bytes) -> str:
+    # A character has four bytes at most, so three of them can be there without the last.
+    for missing in range(4):
+        try:
+            return start[: len(start) - missing].decode()
+        except UnicodeDecodeError as error:
+            last = error
+    raise last
+
+
+def _lines(text: str, size: int) -> tuple[str, int, bool]:
+    """Text with its lines and tabs, and everything else that is not printable escaped."""
+    shown = text[:SHOWN_BYTES]
+    lines = ("\t".join(map(visible, line.split("\t"))) for line in shown.split("\n"))
+    return "\n".join(lines), size, len(shown) < len(text)
+
+
+def _dump(payload: bytes) -> str:
+    """Sixteen bytes in a line: where, in hexadecimal, and as ASCII."""
+    rows = []
+    for start in range(0, len(payload), ROW):
+        row = payload[start : start + ROW]
+        text = "".join(chr(each) if 32 <= each < 127 else "." for each in row)
+        rows.append(f"{start:08x}  {row.hex(' '):<{3 * ROW}} {text}")
+    return "\n".join(rows)
