@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from fdbqueue.consumers.receiving.steps import Step
 from fdbqueue.schema.keys import QueueKeys
 from fdbqueue.spark.source import settings
 from fdbqueue.values.states import TRANSITIONS
+from fdbqueue.worker.stock.states import ORDER, SUPPLY, Supply, Transition
 
 ROOT = Path(__file__).parent.parent
 SPARK = {
@@ -58,6 +60,7 @@ def pages() -> dict[Path, str]:
         "storage.md": {"keys": keys()},
         **spark,
         "waiting.md": {"moves": moves(), "receiving": receiving()},
+        "workers.md": {"supply": holding(SUPPLY, "more"), "order": holding(ORDER, "known")},
     }
     return {
         **{docs / name: _with(docs / name, texts) for name, texts in parts.items()},
@@ -118,6 +121,16 @@ def receiving() -> str:
 
     arrows = _arrows(receiving_steps.TRANSITIONS, named)
     return "\n".join(["```mermaid", "stateDiagram-v2", "    [*] --> try", *arrows, "```"]) + "\n"
+
+
+def holding(edges: Iterable[Transition], first: str) -> str:
+    """States of what a worker holds of a queue as a diagram."""
+
+    def named(state: Enum) -> str:
+        return "[*]" if state is Supply.LEFT else str(state.value)
+
+    arrows = [f"    [*] --> {first}", *_arrows(edges, named)]
+    return "\n".join(["```mermaid", "stateDiagram-v2", *arrows, "```"]) + "\n"
 
 
 def _arrows(edges: Iterable[Any], named: Callable[[Any], str]) -> Iterator[str]:

@@ -84,7 +84,7 @@ class HandlerTasks(HandlerThreads):
         """The event loop, for probes: dead if a handler blocks it for longer than any may take."""
         limits = [
             each.policy.timeout
-            for each in self.state.buffers
+            for each in self.state.served
             if any(map(_is_coroutine, _functions(each.policy.handler.function)))
         ]
         if not limits or None in limits:
@@ -244,7 +244,7 @@ class HandlerTasks(HandlerThreads):
 
 
 def _suspends(job: Assignment) -> bool:
-    function = job.buffer.policy.handler.function
+    function = job.served.policy.handler.function
     if isinstance(function, Jobs):
         try:
             function = function.named_by(job.deliveries[0]).function

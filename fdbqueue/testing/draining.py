@@ -15,7 +15,7 @@ from ..values.states import Outcome
 from ..values.verdicts import Reject, Retry, Snooze
 from ..worker.attempt import attempt
 from ..worker.handlers import Handler
-from ..worker.prefetch import Policy
+from ..worker.policy import Policy
 
 
 class Drain:

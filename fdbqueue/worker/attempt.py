@@ -21,7 +21,7 @@ from ..values.states import Outcome
 from ..values.verdicts import Snooze, text
 from . import tracing
 from .health import logs
-from .prefetch import Policy
+from .policy import Policy
 
 log = logging.getLogger("fdbqueue.worker")
 

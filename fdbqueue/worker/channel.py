@@ -26,15 +26,8 @@ from ..values.durations import Seconds
 class Member(Protocol):
     """What takes by the credit of a channel: a queue or a subscription."""
 
-    changed: world.Condition
-    short: bool
-    """Whether the credit is too small for its next message."""
-
-    def waits(self, now: float, free: bool) -> bool:
+    def fetches_now(self, now: float, free: bool) -> bool:
         """Whether it would fetch now, were it its turn."""
-
-    def resume(self) -> None:
-        """There may be more credit, or a flush to come after: with the worker's lock held."""
 
 
 @dataclass(eq=False)
@@ -77,6 +70,9 @@ class Channel:
         """While the worker runs, in the order of their turns."""
         self._fetching: Member | None = None
         self._flushes: list[Flush] = []
+        self._before: dict[Member, Sequence[Flush]] = {}
+        """The flushes that began before the latest fetch of each member."""
+        self._resume: Callable[[Channel], object] = lambda channel: None
         self._owner: object = None
 
     @property
@@ -110,7 +106,7 @@ class Channel:
                     argument=argument, value=value, problem="the credit has no such limit"
                 )
         self._change(lambda credit: credit.granted(messages or 0, bytes or 0))
-        self._resume()
+        self._resume(self)
 
     def withdraw(self) -> None:
         """Let the worker take no more until more is granted. It handles what it has taken.
@@ -141,7 +137,7 @@ class Channel:
                 )
             flush = Flush({*self._members})
             self._flushes.append(flush)
-        self._resume()
+        self._resume(self)
         try:
             ended = flush.ended.wait(limit)
         finally:
@@ -160,9 +156,11 @@ class Channel:
             )
         self._owner = worker
 
-    def open(self, member: Member) -> None:
-        """A member begins, and holds nothing."""
+    def open(self, member: Member, resume: Callable[[Channel], object]) -> None:
+        """A member begins, and holds nothing. resume: called without locks when there may be more
+        credit, or a flush to come after."""
         with self._lock:
+            self._resume = resume
             if not self._members:
                 # A worker that ran before has given back, or lost, all it held.
                 self._credit = replace(self._credit, held=0)
@@ -181,6 +179,7 @@ class Channel:
         """All members have ended: what they still give back does not count."""
         with self._lock:
             self._members.clear()
+            self._before.clear()
             self._fetching = None
             for flush in self._flushes:
                 flush.ended.set()
@@ -198,14 +197,13 @@ class Channel:
             before = self._members[: self._members.index(member)]
             if self._fetching not in (None, member):
                 return False
-        # Outside the lock: ``waits`` asks for the credit, which takes it.
-        return not any(other.waits(now, free) for other in before)
+        return not any(other.fetches_now(now, free) for other in before)
 
-    def begin(self, member: Member) -> Sequence[Flush]:
-        """A member begins to fetch; returns the flushes that it does so after."""
+    def begin(self, member: Member) -> None:
+        """A member begins to fetch."""
         with self._lock:
             self._fetching = member
-            return [*self._flushes]
+            self._before[member] = [*self._flushes]
 
     def end(self, member: Member, sizes: Sequence[int] = ()) -> None:
         """A member has fetched messages of so many bytes."""
@@ -219,16 +217,12 @@ class Channel:
                 # the others.
                 self._members.remove(member)
                 self._members.append(member)
-            others = [other for other in self._members if other is not member]
-        for other in others:
-            other.changed.notify()
 
-    def drained(self, member: Member, flushes: Sequence[Flush], held: Iterable[bytes]) -> None:
-        """A member has looked after flushes, and left nothing behind that it could take; ``held``
-        are the tokens of what it holds."""
-        if flushes:
-            with self._lock:
-                self._drained(member, flushes, {*held})
+    def drained(self, member: Member, held: set[bytes]) -> None:
+        """The latest fetch of a member left nothing behind that it could take; ``held`` are the
+        tokens of what it holds."""
+        with self._lock:
+            self._drained(member, self._before.get(member, ()), held)
 
     def _drained(self, member: Member, flushes: Sequence[Flush], held: set[bytes]) -> None:
         for flush in flushes:
@@ -240,48 +234,26 @@ class Channel:
                 self._credit = self._credit.withdrawn()
             flush.check()
 
-    def settled(self, member: Member, sizes: Sequence[int], tokens: Iterable[bytes]) -> None:
-        """A member's messages are settled, or are about to be: then without tokens."""
-        self._gone(member, sizes, tokens, Credit.settled, again=False)
-
-    def returned(self, member: Member, sizes: Sequence[int], tokens: Iterable[bytes]) -> None:
-        """A member's messages went back, or were lost, before a handler began with them."""
-        self._gone(member, sizes, tokens, Credit.returned, again=True)
-
-    def _gone(
-        self,
-        member: Member,
-        sizes: Sequence[int],
-        tokens: Iterable[bytes],
-        change: Callable[..., Credit],
-        *,
-        again: bool,
+    def released(
+        self, member: Member, sizes: Sequence[int], tokens: Iterable[bytes], *, began: bool
     ) -> None:
+        """Credit of a member's messages comes back. tokens: what it holds no more. began: whether a
+        handler had begun with them; if not, they are in the queue again."""
         with self._lock:
             if member not in self._members:
                 return
             if sizes:
+                change = Credit.settled if began else Credit.returned
                 self._credit = change(self._credit, *sizes)
-                for each in self._members:
-                    each.short = False
             for flush in self._flushes:
-                waited = flush.held.get(member, set()) & {*tokens}
+                waited = flush.held.get(member, set()).intersection(tokens)
                 if waited:
                     flush.held[member] -= waited
-                    if again:
-                        # They are in the queue again, so the member has to look once more before
-                        # the flush is done.
+                    if not began:
+                        # The member has to look once more before the flush is done.
                         flush.looking.add(member)
                     flush.check()
 
     def _change(self, change: Callable[[Credit], Credit]) -> None:
         with self._lock:
             self._credit = change(self._credit)
-
-    def _resume(self) -> None:
-        with self._lock:
-            members = [*self._members]
-        for member in members:
-            with member.changed:
-                member.resume()
-                member.changed.notify()

@@ -32,6 +32,7 @@ from ..store.binding import fdb
 from ..values.model import Delivery
 from .decisions import outranked
 from .process_session import ProcessSession
+from .stock.states import Event
 
 R = TypeVar("R")
 
@@ -54,23 +55,19 @@ class Fetched(Struct, frozen=True):
 
     taken: the last of the deliveries, as they were taken.
     signal: what to wait for before the next fetch.
-    asleep: whether there was room for more, so that no fetch is needed before the signal.
+    left: what it left, as an event of ``SUPPLY``.
     returned: the prefetched messages that have been given back.
     first: the level of the first message that is left; None if none is, or it is not known.
     seconds: when something will become ready by itself; None if nothing will.
-    short: whether there is a message that the credit is too small for, though there is some.
-    alone: whether there is one that must be handled beside no other.
     """
 
     deliveries: list[Delivery]
     taken: Sequence[Delivery] = ()
     signal: Sequence[watching.ArmedWatch] = ()
-    asleep: bool = True
+    left: Event = Event.LEFT_NOTHING
     returned: Sequence[Delivery] = ()
     first: int | None = None
     seconds: float | None = None
-    short: bool = False
-    alone: bool = False
 
 
 _Unarmed: TypeAlias = tuple[Fetched, watching.Signal]
@@ -235,13 +232,13 @@ class QueueConsumer:
             lined = partial(receiving.receive, self.db, self._access, request, 0.0)
             first = [*past_backlog(self.queue, self.db, lined)]
             left = credit.taken(*(len(each.payload) for each in first))
-            rest = replace(wanted, credit=left, served=bool(first))
+            wanted = replace(wanted, credit=left, served=bool(first))
             try:
-                found = self._run(partial(self._take, wanted=rest), wrote=_wrote)
+                found = self._run(partial(self._take, wanted=wanted), wrote=_wrote)
             except _Evicted:
                 # What was leased in line is kept: only the second step, which goes to sleep, has to
                 # be made again.
-                return Fetched(first, asleep=False)
+                return Fetched(first, left=Event.LEFT_MORE)
         return self._made(found, first)
 
     def settle_and_fetch(
@@ -325,6 +322,14 @@ class QueueConsumer:
         left = looked.unfinished or (head is not None and bool(found or looked.full or alone))
         more = left and not scope.options.paused and not queue_limits.full(tr, scope)
         holds = looked.full or alone
+        if alone:
+            supply = Event.LEFT_SUSPECT
+        elif looked.short:
+            supply = Event.LEFT_LARGE
+        elif holds or looked.closed or more:
+            supply = Event.LEFT_MORE
+        else:
+            supply = Event.LEFT_NOTHING
         if holds:
             signal = wakeups.suspend(tr, scope, me, more=more)
         elif looked.closed:
@@ -342,12 +347,10 @@ class QueueConsumer:
         fetched = Fetched(
             [],
             taken=found,
-            asleep=not (holds or looked.closed or more),
+            left=supply,
             returned=returned,
             first=head.position.level if head else None,
             seconds=agenda.next_seconds(tr, scope, coming) if guards else None,
-            short=looked.short,
-            alone=alone,
         )
         return fetched, signal
 

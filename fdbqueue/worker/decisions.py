@@ -61,15 +61,6 @@ def should_fetch(room: int, window: int, prefetched: int) -> bool:
     return room > 0 and (prefetched == 0 or 2 * room >= window)
 
 
-def time_to_refresh(handled: int, refresh_after: int | None, prefetched: int) -> bool:
-    """Whether to check for messages more urgent than those prefetched.
-
-    After Curator's minItemsBeforeRefresh: not before ``refresh_after`` messages have been handled
-    since the last check; never where that is None.
-    """
-    return refresh_after is not None and prefetched > 0 and handled >= refresh_after
-
-
 def outranked(ready: Iterable[int], prefetched: Iterable[int], room: int = 0) -> int:
     """How many prefetched messages, the least urgent ones, to exchange for ready ones.
 

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import logging
+import math
+from collections.abc import Sequence
 from functools import partial
 
 from ..consumers import watching
-from ..consumers.credit import Credit
 from ..errors import LeaseLost, NotFound, OperationTimedOut, QueueError
 from ..schema.consumers import ConsumerRef
 from ..store import world
 from ..store.binding import FAILURES
 from ..values import backoff
-from ..values.model import Delivery
 from ..values.states import Outcome
 from .attempt import Ended, follow
 from .consumer import Fetched, QueueConsumer, SubscriptionConsumer
 from .health import Loop
 from .leases.cancellations import Cancellations
 from .leases.lease_extender import extend
-from .prefetch import Buffer, Finished
+from .served import Served
 from .shared_state import SharedState
+from .stock import events
+from .stock.actions import Action, Fetch, Settle, Wait
+from .stock.held import Finished
 
 log = logging.getLogger("fdbqueue.worker")
 
@@ -29,8 +32,6 @@ POLL_SECONDS, RETRY_SECONDS = 25.0, 5.0
 waits at most after a failure, or while another holds its subscription."""
 SOON_SECONDS = 0.02
 """How long to wait at least for what becomes ready by itself: clocks may disagree about it."""
-TURN_SECONDS = 0.1
-"""How long to wait at most before a fetcher looks whether it is its turn."""
 AFTER_FAILURE = backoff.store(
     {"wait": "wait_exponential_jitter", "multiplier": 0.1, "max": RETRY_SECONDS, "jitter": 0.1}
 )
@@ -43,133 +44,135 @@ class Fetcher:
     milliseconds of each other share a commit, and that commit brings the next messages.
     """
 
-    def __init__(self, state: SharedState, buffer: Buffer, cancellations: Cancellations) -> None:
+    def __init__(self, state: SharedState, served: Served, cancellations: Cancellations) -> None:
         self.state = state
-        self.buffer = buffer
+        self.served = served
         self._cancellations = cancellations
         self._failures = 0
-        self._loop = state.watch(Loop(f"takes from {buffer.queue.name}", takes=True))
+        self._loop = state.watch(Loop(f"takes from {served.queue.name}", takes=True))
+        self._watches: Sequence[watching.ArmedWatch] = ()
         self._ref: ConsumerRef | None = None
         """The consumer as it was registered at the last fetch."""
 
     def run(self) -> None:
         """Fetch and acknowledge whenever it is due; at the end give back what is prefetched."""
-        buffer, state = self.buffer, self.state
+        served, state = self.served, self.state
         over = False
-        while self._wait():
-            with state.lock:
-                fetches = buffer.due(world.monotonic(), state.is_free())
-                finished = buffer.take_finished()
-                past, begins = buffer.latest, state.is_free()
-                credit, most = buffer.credit, buffer.wants
-                exchanged = buffer.begin_fetch() if fetches else []
-            if not fetches:
-                self._acknowledge(finished)
+        while not over and (action := self._next()) is not None:
+            if isinstance(action, Settle):
+                self._acknowledge(action.finished)
                 continue
-            # Its watches are for what the last fetch saw; the next one arms its own, and a client
-            # may have only so many.
-            _disarm(past)
+            # They are for what the last fetch saw; the next one arms its own, and a client may have
+            # only so many.
+            self._disarm()
             try:
-                self._fetch(credit, most, finished, exchanged, begins)
+                self._fetch(action)
                 self._failures = 0
             except NotFound:
-                with state.lock:
-                    buffer.fetch_failed(exchanged, 0.0)
                 over = True
-                break
-            except LeaseLost as error:
                 with state.lock:
-                    buffer.lose_returned(exchanged, error.message_id)
+                    state.step(served, events.failed, 0.0, math.inf)
+            except LeaseLost as error:
+                now = world.monotonic()
+                with state.lock:
+                    state.step(served, events.failed, now, now, error.lost)
             except (*FAILURES, QueueError) as error:
-                self._failed(exchanged, error)
+                self._failed(error)
             except BaseException as error:
                 log.exception("the worker met an error that it does not know")
-                self._failed(exchanged, error)
-            self._cancellations.fetched(buffer)
+                self._failed(error)
+            self._cancellations.fetched(served)
         self._leave()
         if over:
-            log.info("the subscription of %s that this worker handles is over", buffer.queue.name)
-            buffer.channel.leave(buffer)
+            log.info("the subscription of %s that this worker handles is over", served.queue.name)
+            served.channel.leave(served)
             state.over()
 
-    def _wait(self) -> bool:
-        """Wait until there is something to do; False when it is time to leave."""
-        buffer, state = self.buffer, self.state
+    def _next(self) -> Fetch | Settle | None:
+        """Wait until there is something to do; None when it is time to leave."""
+        served, state = self.served, self.state
         with state.lock:
             while not state.stopping:
                 self._loop.turn()
-                now, usable = world.monotonic(), state.worker.connection.usable
-                lingers = buffer.lingers(now)
-                if usable and (lingers <= 0 or buffer.due(now, state.is_free())):
-                    return True
-                # Until it is its turn, if others of the channel come first.
-                at = TURN_SECONDS if buffer.waits(now, state.is_free()) else buffer.fetch_at - now
-                until = min(POLL_SECONDS, lingers, max(0.0, at))
                 # Without a store nothing can be fetched or acknowledged: the connection wakes it
                 # when there is one.
-                buffer.changed.wait(until if usable else None)
-        return False
+                if not state.worker.connection.usable:
+                    served.changed.wait()
+                    continue
+                now = world.monotonic()
+                (action,) = served.step(events.turn, *served.outside(now, state.is_free()))
+                if isinstance(action, Fetch | Settle):
+                    return action
+                assert isinstance(action, Wait)
+                served.sleeps_until = min(action.until, now + POLL_SECONDS)
+                served.changed.wait(served.sleeps_until - now)
+                served.sleeps_until = -math.inf
+        return None
 
-    def _fetch(
-        self,
-        credit: Credit,
-        most: int,
-        finished: list[Finished],
-        exchanged: list[Delivery],
-        begins: bool,
-    ) -> None:
-        buffer = self.buffer
+    def _fetch(self, action: Fetch) -> None:
+        served, finished = self.served, action.finished
         fetched = None
-        if finished and not exchanged and not any(job.successors for job in finished):
-            fetched = self._settle_and_fetch(credit, most, finished, begins)
+        if finished and not action.offered and not any(job.successors for job in finished):
+            fetched = self._settle_and_fetch(action)
         if fetched is None:
             self._acknowledge(finished)
             self._loop.turn()
-            if buffer.consumer is None:
+            if served.consumer is None:
                 consumer = self._consumer()
                 consumer.join()
-                buffer.consumer = consumer
-            fetched = buffer.consumer.fetch(credit, most, exchanged, begins=begins)
+                served.consumer = consumer
+            fetched = served.consumer.fetch(
+                action.credit, action.most, action.offered, begins=action.begins
+            )
         seconds = POLL_SECONDS if fetched.seconds is None else fetched.seconds
         seconds = min(POLL_SECONDS, max(SOON_SECONDS, seconds))
         self._loop.took()
+        found, now = fetched.deliveries, world.monotonic()
         with self.state.lock:
-            buffer.end_fetch(fetched, exchanged, world.monotonic() + seconds)
-            self.state.work.notify_all()
+            served.rows.add(fetched.taken, found[-len(fetched.taken) :])
+            self.state.step(
+                served,
+                events.fetched,
+                found,
+                fetched.returned,
+                fetched.left,
+                fetched.first,
+                now,
+                now + seconds,
+            )
+        self._watches = fetched.signal
         for watch in fetched.signal:
             # Armed after the commit, with the values that the fetch saw: what has changed since
             # fires at once.
-            watch.on_ready(partial(self._rung, fetched))
+            watch.on_ready(partial(self._rung, action.number))
         self._keep()
 
     def _keep(self) -> None:
         """After an eviction, extend at once what is still held: its leases may be about to end."""
-        buffer = self.buffer
-        assert buffer.consumer is not None
-        before, self._ref = self._ref, buffer.consumer.ref
+        served = self.served
+        assert served.consumer is not None
+        before, self._ref = self._ref, served.consumer.ref
         if before not in (None, self._ref):
-            with self.state.lock:
-                held = buffer.held()
-            extend(self.state, buffer, held)
+            extend(self.state, served, served.stock.held)
 
-    def _settle_and_fetch(
-        self, credit: Credit, most: int, finished: list[Finished], begins: bool
-    ) -> Fetched | None:
+    def _settle_and_fetch(self, action: Fetch) -> Fetched | None:
         """Both in one transaction; None if neither was done."""
-        buffer = self.buffer
-        deliveries = [delivery for job in finished for delivery in job.deliveries]
+        served = self.served
+        deliveries = [delivery for job in action.finished for delivery in job.deliveries]
         try:
-            assert buffer.consumer is not None
-            held = buffer.rows.joined(deliveries).held
-            fetched = buffer.consumer.settle_and_fetch(credit, most, held, begins=begins)
+            assert served.consumer is not None
+            held = served.rows.joined(deliveries).held
+            fetched = served.consumer.settle_and_fetch(
+                action.credit, action.most, held, begins=action.begins
+            )
         except Exception as error:
-            log.debug("%s: each is done by itself: %s", buffer.queue.name, error)
+            log.debug("%s: each is done by itself: %s", served.queue.name, error)
             return None
         if fetched is not None:
-            self._settled(finished, [(delivery, Outcome.DONE) for delivery in deliveries])
+            self._settled(action.finished, [(delivery, Outcome.DONE) for delivery in deliveries])
         return fetched
 
-    def _acknowledge(self, finished: list[Finished]) -> None:
+    def _acknowledge(self, finished: Sequence[Finished]) -> None:
         """Acknowledge what handlers have finished; if that fails, job by job."""
         if not finished:
             return
@@ -177,10 +180,10 @@ class Fetcher:
         deliveries = [delivery for job in finished for delivery in job.deliveries]
         ended: Ended = []
         try:
-            joined = self.buffer.rows.joined(deliveries)
-            buffer, db = self.buffer, self.state.worker.db
+            joined = self.served.rows.joined(deliveries)
+            served, db = self.served, self.state.worker.db
             following = {job.deliveries[0].token: job.successors for job in finished}
-            ended = follow(db, buffer.queue, buffer.policy, joined, following)
+            ended = follow(db, served.queue, served.policy, joined, following)
         except BaseException as error:
             if len(finished) > 1:
                 for job in finished:
@@ -189,74 +192,74 @@ class Fetcher:
             self.state.worker.connection.suspect()
             if isinstance(error, OperationTimedOut) and not self.state.stopping:
                 with self.state.lock:  # Nothing was written: again, until the lease is over.
-                    self.buffer.finished += finished
+                    self.state.step(self.served, events.unsettled, finished)
                 return
-            name = self.buffer.queue.name
+            name = self.served.queue.name
             log.exception("%s: a settlement failed; its lease will expire", name)
         self._settled(finished, ended)
 
-    def _settled(self, finished: list[Finished], ended: Ended) -> None:
+    def _settled(self, finished: Sequence[Finished], ended: Ended) -> None:
         outcomes = {delivery.token: (delivery, outcome) for delivery, outcome in ended}
         for job in finished:
             tokens = [delivery.token for delivery in job.deliveries]
             found = [outcomes[token] for token in tokens if token in outcomes]
-            self.state.report(self.buffer, found, job.seconds)
+            self.state.report(self.served, found, job.seconds)
+        settled = [delivery for job in finished for delivery in job.deliveries]
         with self.state.lock:
-            settled = [delivery for job in finished for delivery in job.deliveries]
-            self.state.settled(self.buffer, settled)
+            self.state.settled(self.served, settled)
 
     def _consumer(self) -> QueueConsumer:
-        worker, buffer = self.state.worker, self.buffer
-        options = (worker.name, worker.priority, buffer.policy.lease, worker.concurrency)
-        if buffer.subscription is None:
-            return QueueConsumer(worker.db, buffer.queue, *options)
-        return SubscriptionConsumer(worker.db, buffer.queue, buffer.subscription, *options)
+        worker, served = self.state.worker, self.served
+        options = (worker.name, worker.priority, served.policy.lease, worker.concurrency)
+        if served.subscription is None:
+            return QueueConsumer(worker.db, served.queue, *options)
+        return SubscriptionConsumer(worker.db, served.queue, served.subscription, *options)
 
-    def _rung(self, fetched: Fetched, watch: object) -> None:
-        after = watching.UNWATCHED_SECONDS if watching.has_failed(watch) else 0.0
+    def _rung(self, number: int, watch: object) -> None:
+        at = world.monotonic()
+        at += watching.UNWATCHED_SECONDS if watching.has_failed(watch) else 0.0
         with self.state.lock:
-            # A watch of an earlier fetch may fire late: it says nothing about what this one has
-            # left.
-            if self.buffer.latest is fetched:
-                self.buffer.ring(after)
-                self.buffer.changed.notify()
+            self.state.step(self.served, events.rung, at, number)
 
-    def _failed(self, exchanged: list[Delivery], error: BaseException) -> None:
-        log.warning("cannot take from %s: %s", self.buffer.queue.name, error)
+    def _failed(self, error: BaseException) -> None:
+        log.warning("cannot take from %s: %s", self.served.queue.name, error)
         self.state.worker.connection.suspect()
         self._loop.failed(error)
         self._failures += 1
+        seconds = backoff.delay_seconds(
+            AFTER_FAILURE, min(self._failures, 20), world.random.uniform
+        )
+        now = world.monotonic()
         with self.state.lock:
-            seconds = backoff.delay_seconds(
-                AFTER_FAILURE, min(self._failures, 20), world.random.uniform
-            )
-            self.buffer.fetch_failed(exchanged, seconds)
-            self.state.work.notify_all()
+            self.state.step(self.served, events.failed, now, now + seconds)
 
     def _leave(self) -> None:
-        buffer, state = self.buffer, self.state
+        served, state = self.served, self.state
         self._loop.end()
         with state.lock:
-            buffer.settles = False
-            past, deliveries = buffer.latest, buffer.prefetched
-            buffer.prefetched, buffer.latest = [], None
-            buffer.gave_back(deliveries)
-        _disarm(past)
-        while finished := buffer.take_finished():
-            self._acknowledge(finished)
+            actions = state.step(served, events.stopped)
+        self._disarm()
+        while isinstance(action := self._last(), Settle):
+            self._acknowledge(action.finished)
         try:
-            if buffer.consumer is not None:
-                buffer.consumer.give_back(deliveries)
-                buffer.consumer.leave()
+            if served.consumer is not None:
+                served.give_back(actions)
+                served.consumer.leave()
         except Exception as error:
-            log.warning("%s is not told that a worker is gone: %s", buffer.queue.name, error)
+            log.warning("%s is not told that a worker is gone: %s", served.queue.name, error)
         finally:
             with state.lock:
                 state.fetching -= 1
                 state.ended.notify_all()
 
+    def _last(self) -> Action:
+        """What is still to be acknowledged, now that nothing is fetched any more."""
+        with self.state.lock:
+            outside = self.served.outside(world.monotonic(), False)
+            (action,) = self.served.step(events.turn, *outside)
+        return action
 
-def _disarm(fetched: Fetched | None) -> None:
-    if fetched is not None:
-        for watch in fetched.signal:
+    def _disarm(self) -> None:
+        for watch in self._watches:
             watch.cancel()
+        self._watches = ()

@@ -14,6 +14,7 @@ from ..values.model import Delivery
 from ..values.states import Outcome
 from .attempt import Ended, acknowledge, attempt, failed, handle_settled
 from .shared_state import Assignment, SharedState, UrgentCheck
+from .stock import events
 
 log = logging.getLogger("fdbqueue.worker")
 
@@ -42,7 +43,7 @@ class HandlerThreads:
         with state.lock:
             now = world.monotonic()
             for job in list(state.jobs):
-                limit = job.buffer.policy.timeout
+                limit = job.served.policy.timeout
                 if limit is None or now - job.began < limit or job.finished:
                     continue
                 if not self._interrupts(job, limit):
@@ -51,11 +52,11 @@ class HandlerThreads:
                     state.stuck.add(job)
                     # A thread cannot be ended: the stuck one keeps what it was called with, and
                     # another one settles that as failed.
-                    held = [each for each in job.deliveries if job.buffer.holds(each)]
-                    late.append(Assignment(job.buffer, held, job.began, job.current))
+                    held = [each for each in job.deliveries if job.served.stock.holds(each)]
+                    late.append(Assignment(job.served, held, job.began, job.current))
             state.jobs.update(late)
         for job in late:
-            log.error("%s: a handler is stuck; it is replaced", job.buffer.queue.name)
+            log.error("%s: a handler is stuck; it is replaced", job.served.queue.name)
             job.began = now
             self._replace(job)
 
@@ -86,7 +87,7 @@ class HandlerThreads:
             else:
                 self._handle(job)
         except BaseException:
-            name = job.buffer.queue.name
+            name = job.served.queue.name
             log.exception("%s: a settlement failed; its lease will expire", name)
             state.worker.connection.suspect()
         with state.lock:
@@ -111,33 +112,32 @@ class HandlerThreads:
 
     def look(self, look: UrgentCheck) -> None:
         """Look for a more urgent message; if the store does not answer, go on without."""
-        buffer, found = look.buffer, False
+        served, found = look.served, False
         try:
-            found = buffer.consumer is not None and buffer.consumer.waits_behind(look.level)
+            found = served.consumer is not None and served.consumer.waits_behind(look.level)
         except (*FAILURES, QueueError) as error:
-            log.debug("cannot look for what is more urgent in %s: %s", buffer.queue.name, error)
+            log.debug("cannot look for what is more urgent in %s: %s", served.queue.name, error)
             self.state.worker.connection.suspect()
         except BaseException:
-            log.exception("cannot look for what is more urgent in %s", buffer.queue.name)
+            log.exception("cannot look for what is more urgent in %s", served.queue.name)
         with self.state.lock:
-            buffer.looked(found)
-            self.state.work.notify_all()
+            self.state.step(served, events.looked, found, world.monotonic())
 
     def _handle(self, job: Assignment) -> None:
-        buffer = job.buffer
-        if buffer.policy.settles_before:
+        served = job.served
+        if served.policy.settles_before:
             self._settle_and_handle(job)
             return
         self._begin(job, job.deliveries)
         later = partial(self._finish, job)
-        joined = buffer.rows.joined(job.deliveries)
+        joined = served.rows.joined(job.deliveries)
         ended = attempt(
             self.db,
-            buffer.queue,
-            buffer.policy,
+            served.queue,
+            served.policy,
             joined,
             later,
-            partial(buffer.cancelled, job.deliveries),
+            partial(self._cancelled, job, job.deliveries),
         )
         if ended is None:
             self._one_by_one(job, job.deliveries)
@@ -146,15 +146,15 @@ class HandlerThreads:
 
     def _settle_and_handle(self, job: Assignment) -> None:
         """Acknowledge messages, and then handle those whose leases held."""
-        buffer = job.buffer
-        settled = acknowledge(self.db, buffer.queue, job.deliveries)
+        served = job.served
+        settled = acknowledge(self.db, served.queue, job.deliveries)
         with self.state.lock:
-            self.state.settled(buffer, job.deliveries)
+            self.state.settled(served, job.deliveries)
             job.began = world.monotonic()
         held = [delivery for delivery, outcome in settled if outcome is Outcome.DONE]
         self._report(job, [each for each in settled if each[1] is not Outcome.DONE])
         if held:
-            self._report(job, handle_settled(buffer.queue, buffer.policy, held))
+            self._report(job, handle_settled(served.queue, served.policy, held))
 
     def _finish(self, job: Assignment, successors: Successors) -> bool:
         with self.state.lock:
@@ -162,48 +162,51 @@ class HandlerThreads:
 
     def _one_by_one(self, job: Assignment, deliveries: Sequence[Delivery]) -> None:
         """Handle the messages of a batch by themselves, as far as they are still held."""
-        buffer, state = job.buffer, self.state
+        served, state = job.served, self.state
         for n, delivery in enumerate(deliveries):
-            if state.stopping and buffer.consumer is not None:
+            if state.stopping and served.consumer is not None:
                 with state.lock:
-                    rest = [each for each in deliveries[n:] if buffer.holds(each)]
-                    buffer.end(rest)
-                buffer.consumer.give_back(rest)
+                    rest = [each for each in deliveries[n:] if served.stock.holds(each)]
+                    state.settled(served, rest)
+                served.consumer.give_back(rest)
                 return
             if self._begin(job, [delivery]):
                 ended = attempt(
                     self.db,
-                    buffer.queue,
-                    buffer.policy,
+                    served.queue,
+                    served.policy,
                     [delivery],
-                    cancelled=partial(buffer.cancelled, [delivery]),
+                    cancelled=partial(self._cancelled, job, [delivery]),
                 )
                 self._report(job, ended or [])
                 with state.lock:
                     if not job.overdue:
-                        state.settled(buffer, [delivery])
+                        state.settled(served, [delivery])
 
     def _continue(self, job: Assignment) -> None:
         """Continue with a job that another thread is stuck in."""
-        buffer, late = job.buffer, list(job.current)
+        served, late = job.served, list(job.current)
         rest = [each for each in job.deliveries if each not in late]
         if len(late) > 1:
             # A batch: which of its messages is at fault is not known, so they are handled one by
             # one.
             rest = late + rest
         elif late:
-            error = too_late(buffer.policy.timeout)
-            self._report(job, failed(self.db, buffer.queue, buffer.policy, late, error, job.began))
+            error = too_late(served.policy.timeout)
+            self._report(job, failed(self.db, served.queue, served.policy, late, error, job.began))
         self._one_by_one(job, rest)
 
     def _begin(self, job: Assignment, deliveries: Sequence[Delivery]) -> bool:
         """Note that a handler is called; false if what it is called with is not held any more."""
         with self.state.lock:
             job.began, job.current = world.monotonic(), deliveries
-            return not job.overdue and all(job.buffer.holds(each) for each in deliveries)
+            return not job.overdue and all(job.served.stock.holds(each) for each in deliveries)
+
+    def _cancelled(self, job: Assignment, deliveries: Sequence[Delivery]) -> bool:
+        return job.served.stock.cancelled(deliveries)
 
     def _report(self, job: Assignment, ended: Ended) -> None:
-        self.state.report(job.buffer, ended, world.monotonic() - job.began)
+        self.state.report(job.served, ended, world.monotonic() - job.began)
 
 
 def too_late(limit: float | None) -> TimeoutError:

@@ -10,14 +10,15 @@ from ..errors import QueueError
 from ..store import world
 from ..store.binding import FAILURES
 from ..store.connection import ConnectionState
-from ..values.model import Delivery
 from .browser import Browsed, Browser
 from .fetcher import Fetcher
 from .handler_threads import HandlerThreads
 from .leases.cancellations import Cancellations
 from .leases.lease_extender import LeaseExtender
-from .prefetch import Buffer
+from .served import Served
 from .shared_state import OwningWorker, SharedState
+from .stock import events
+from .stock.actions import Action, GiveBack
 
 log = logging.getLogger("fdbqueue.worker")
 
@@ -32,12 +33,12 @@ class Runtime:
     def __init__(
         self,
         worker: OwningWorker,
-        buffers: Sequence[Buffer],
+        served: Sequence[Served],
         browsed: Sequence[Browsed],
         handlers: Callable[[SharedState], HandlerThreads],
     ) -> None:
         self.connection = worker.connection
-        self.state = SharedState(worker, buffers)
+        self.state = SharedState(worker, served)
         self.browsers = [Browser(self.state, each) for each in browsed]
         self.state.serve(self.browsers)
         self.handlers = handlers(self.state)
@@ -49,8 +50,8 @@ class Runtime:
         """Start the threads."""
         self.connection.listen(self._connection_changed)
         self.connection.start()
-        for buffer in self.state.buffers:
-            self.state.spawn(Fetcher(self.state, buffer, self.cancellations).run, "fetcher")
+        for served in self.state.served:
+            self.state.spawn(Fetcher(self.state, served, self.cancellations).run, "fetcher")
         for browser in self.browsers:
             self.state.spawn(browser.run, "browser")
         self.state.spawn(self.lease_extender.run, "lease-extender")
@@ -70,11 +71,8 @@ class Runtime:
                     break
                 # In short turns, so that the signal to stop at once is noticed.
                 state.ended.wait(min(left, 0.2))
-            abandoned = [(buffer, buffer.unfinished()) for buffer in state.buffers]
-            for buffer in state.buffers:
-                # From here on a handler that returns finds its message not held, and settles
-                # nothing.
-                buffer.end(list(buffer.running.values()))
+            # From here on a handler that returns finds its message not held, and settles nothing.
+            abandoned = [(each, state.step(each, events.abandoned)) for each in state.served]
         # Only now: leases are extended as long as handlers may still end in time.
         self.lease_extender.stop()
         self.cancellations.stop()
@@ -83,10 +81,10 @@ class Runtime:
         with state.lock:
             # Usually long done: fetchers give back what is prefetched when they are told to stop.
             state.ended.wait_for(lambda: not state.fetching, HURRY_SECONDS)
-            for buffer in state.buffers:
-                buffer.gave_back(buffer.prefetched)
-            for buffer in state.buffers:
-                buffer.channel.close()
+            for each in state.served:
+                each.step(events.stopped)
+            for each in state.served:
+                each.channel.close()
         self.connection.forget(self._connection_changed)
         self.connection.stop()
         self._join()
@@ -97,26 +95,25 @@ class Runtime:
 
     def _connection_changed(self, state: ConnectionState) -> None:
         with self.state.lock:
-            for buffer in self.state.buffers:
+            for served in self.state.served:
                 if state is ConnectionState.LOST:
                     # The store has been away for longer than any lease: others may have the
                     # messages already.
-                    buffer.lose_all()
+                    self.state.step(served, events.lost, served.stock.tokens)
                 if self.connection.usable:
-                    buffer.ring()
+                    self.state.step(served, events.rung, world.monotonic())
             self.state.notify()
             self.cancellations.wake()
 
-    def _abandon(self, abandoned: Sequence[tuple[Buffer, list[Delivery]]]) -> None:
+    def _abandon(self, abandoned: Sequence[tuple[Served, Sequence[Action]]]) -> None:
         """Give running messages back, in a thread: a store that is away must not delay the stop."""
 
         def give() -> None:
-            for buffer, deliveries in abandoned:
-                if buffer.consumer is not None and deliveries:
-                    with contextlib.suppress(*FAILURES, QueueError):
-                        buffer.consumer.give_back(deliveries)
+            for served, actions in abandoned:
+                with contextlib.suppress(*FAILURES, QueueError):
+                    served.give_back(actions)
 
-        if any(deliveries for _, deliveries in abandoned):
+        if any(isinstance(each, GiveBack) for _, actions in abandoned for each in actions):
             self.state.spawn(give, "abandoner").join(HURRY_SECONDS)
 
     def _join(self) -> None:

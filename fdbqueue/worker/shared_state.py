@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol
 
 from ..queue.continuations.successors import Successors
 from ..queue.internals import Internals
@@ -16,11 +16,19 @@ from ..store.connection import Connection
 from ..values.model import Delivery
 from ..values.states import Outcome
 from .attempt import Ended
+from .channel import Channel
 from .consumer import QueueConsumer
 from .decisions import QueueTurn, next_turn
 from .handlers import handler_name
 from .health import Loop, logs
-from .prefetch import Buffer
+from .served import Served
+from .stock import events
+from .stock.actions import Action, Begin, Look, Released
+from .stock.events import Stepped
+from .stock.held import Finished, Stock
+from .stock.states import Supply
+
+P = ParamSpec("P")
 
 log = logging.getLogger("fdbqueue.worker")
 
@@ -34,7 +42,7 @@ AHEAD_WAITS_SECONDS = 1.0
 class Assignment:
     """What one thread or task handles: a message, a batch, or the messages of one, one by one."""
 
-    buffer: Buffer
+    served: Served
     deliveries: list[Delivery]
     began: float = 0.0
     """When the handler was called; by ``world.monotonic``."""
@@ -50,7 +58,7 @@ class UrgentCheck(NamedTuple):
     """Whether a message more urgent than a level is ready: to be found out before one of that level
     is begun."""
 
-    buffer: Buffer
+    served: Served
     level: int
 
 
@@ -85,20 +93,20 @@ class Beside(Protocol):
 class SharedState:
     """What is fetched and handled. Methods are called with the lock held, unless they say so."""
 
-    def __init__(self, worker: OwningWorker, buffers: Iterable[Buffer]) -> None:
+    def __init__(self, worker: OwningWorker, served: Iterable[Served]) -> None:
         self.worker = worker
-        self.buffers = list(buffers)
+        self.served = list(served)
         self.lock = world.Lock()
         self.work = world.Condition(self.lock)
         """There may be something for a handler to do."""
         self.ended = world.Condition(self.lock)
         """A message or a thread has ended."""
         self.stopping = False
-        self.fetching = len(self.buffers)
+        self.fetching = len(self.served)
         """Queues whose prefetched messages have not yet been given back for good."""
         self.browsers: list[Beside] = []
         """What hands over messages in threads of their own."""
-        self._left = len(self.buffers)
+        self._left = len(self.served)
         self.jobs: set[Assignment] = set()
         """What the handlers do."""
         self.stuck: set[Assignment] = set()
@@ -112,10 +120,50 @@ class SharedState:
         """Since when a message waits to be handled beside no other; by ``world.monotonic``."""
         self._hasty = False
         """Whether it has waited for too long, until no job is left."""
-        for buffer in self.buffers:
+        for each in self.served:
             # One lock for all: what is ready, running and stopping is always seen together.
-            buffer.changed = world.Condition(self.lock)
-            buffer.channel.open(buffer)
+            each.changed = world.Condition(self.lock)
+            each.channel.open(each, self._resume)
+
+    def step(
+        self,
+        served: Served,
+        event: Callable[Concatenate[Stock, P], Stepped],
+        *of: P.args,
+        **named: P.kwargs,
+    ) -> Sequence[Action]:
+        """Let an event happen to what is held of a queue, and wake whom it concerns; returns what
+        is to be done."""
+        actions = served.step(event, *of, **named)
+        if any(isinstance(action, Released) and action.deliveries for action in actions):
+            self._credited(served.channel)
+        self._wake(served)
+        return actions
+
+    def _wake(self, *changed: Served) -> None:
+        """Wake each fetcher that has something to do before it would look again, and handlers for
+        what waits."""
+        now, free = world.monotonic(), self.is_free()
+        for each in self.served:
+            # One that does not sleep looks before it does.
+            sleeps = each.sleeps_until > now
+            if sleeps and each.stock.acts_at(*each.outside(now, free)) < each.sleeps_until:
+                each.changed.notify()
+        if any(each.stock.waiting for each in changed):
+            self.work.notify_all()
+
+    def _credited(self, channel: Channel) -> None:
+        for each in self.served:
+            if each.channel is channel and each.stock.supply is Supply.SHORT:
+                each.step(events.credited)
+
+    def _resume(self, channel: Channel) -> None:
+        """There may be more credit, or a flush to come after. Needs no lock."""
+        with self.lock:
+            self._credited(channel)
+            for each in self.served:
+                if each.channel is channel:
+                    self.step(each, events.rung, world.monotonic())
 
     def spawn(self, target: Callable[[], object], name: str) -> world.Thread:
         """Start a thread. Needs no lock."""
@@ -132,8 +180,8 @@ class SharedState:
 
     def notify(self) -> None:
         """Wake all threads."""
-        for buffer in self.buffers:
-            buffer.changed.notify_all()
+        for each in self.served:
+            each.changed.notify_all()
         for browser in self.browsers:
             browser.changed.notify_all()
         self.work.notify_all()
@@ -155,21 +203,24 @@ class SharedState:
 
     def next_job(self) -> Assignment | UrgentCheck | None:
         """Begin what a handler is to do next; None if nothing waits, or the worker stops."""
-        runs = [buffer.policy.run for buffer in self.buffers]
+        runs = [each.policy.run for each in self.served]
         full = len(self.jobs) >= self.worker.concurrency
         turn = None if self.stopping or full else next_turn(self._turn, self._can_begin(), runs)
         if turn is None:
             return None
-        buffer = self.buffers[turn.queue]
-        if buffer.stale(world.monotonic()) and self.worker.connection.usable:
-            buffer.looking = True
-            return UrgentCheck(buffer, buffer.prefetched[0].message.level)
+        served = self.served[turn.queue]
+        now, usable = world.monotonic(), self.worker.connection.usable
+        # It wakes nobody: there is less to do than before.
+        (action,) = served.step(events.next_wanted, now, usable)
+        if isinstance(action, Look):
+            return UrgentCheck(served, action.level)
+        assert isinstance(action, Begin)
         self._turn, first, self._began = turn, not self._began, True
-        job = Assignment(buffer, buffer.begin(), world.monotonic())
+        job = Assignment(served, action.deliveries, now)
         self.jobs.add(job)
         if log.isEnabledFor(logging.INFO):
             for each in job.deliveries:
-                logs.begun(buffer.queue, buffer.policy.handler, each)
+                logs.begun(served.queue, served.policy.handler, each)
         # It may kill this process before the next sign of life, or has killed another one before.
         if self.worker.tells is not None and (first or job.deliveries[0].message.redelivered):
             self.worker.tells(self.doing())
@@ -177,31 +228,35 @@ class SharedState:
 
     def finish(self, job: Assignment, successors: Successors) -> bool:
         """Leave what a job has handled to be acknowledged by the fetcher; whether it will."""
-        seconds, buffer = world.monotonic() - job.began, job.buffer
-        if self.stopping or job.overdue or not buffer.finish(job.deliveries, seconds, successors):
+        if self.stopping or job.overdue or not job.served.stock.settles(job.deliveries):
             return False
+        now = world.monotonic()
+        finished = Finished(job.deliveries, now - job.began, now, successors)
+        self.step(job.served, events.returned, finished)
         job.finished = True
-        now, free = world.monotonic(), self.is_free()
-        if job.buffer.calls(now, free):
-            job.buffer.changed.notify()
-        for other in self.buffers:
-            shares = other is not job.buffer and other.channel is job.buffer.channel
-            if shares and other.due(now, free):
-                other.changed.notify()
         return True
 
     def end(self, job: Assignment) -> None:
         """A job is done, and its messages are settled, or will be by the fetcher."""
         self.jobs.discard(job)
-        if job.deliveries:
-            job.buffer.keep_pace(world.monotonic() - job.began, len(job.deliveries))
         self._hasty = self._hasty and bool(self.jobs)
-        self.settled(job.buffer, () if job.finished else job.deliveries)
+        if not job.finished:
+            job.served.rows.forget(job.deliveries)
+            self.step(job.served, events.ended, job.deliveries)
+        pace = None
+        if job.deliveries:
+            pace = (world.monotonic() - job.began) / len(job.deliveries)
+        for each in self.served:
+            if each is job.served or each.stock.supply is Supply.STALLED:
+                each.step(events.freed, pace if each is job.served else None)
+        self.ended.notify_all()
+        self._wake(*self.served)
 
-    def settled(self, buffer: Buffer, deliveries: Sequence[Delivery]) -> None:
+    def settled(self, served: Served, deliveries: Sequence[Delivery]) -> None:
         """Messages are settled, or lost: there is room for others."""
-        buffer.end(deliveries)
-        self._wake()
+        served.rows.forget(deliveries)
+        self.step(served, events.ended, deliveries)
+        self.ended.notify_all()
 
     def is_free(self) -> bool:
         """Whether a message that came now could be begun beside no other."""
@@ -209,56 +264,48 @@ class SharedState:
             return self.worker.concurrency > len(self.jobs)
         if self.jobs:
             return False
-        return self.worker.concurrency > 1 or not any(each.prefetched for each in self.buffers)
+        return self.worker.concurrency > 1 or not any(each.stock.waiting for each in self.served)
 
     def hurry_exclusive(self) -> None:
         """Let no message wait long to be handled beside no other, as handlers may take hours: then
         it is handled beside those."""
-        wanted = any(each.alone or each.suspect is not None for each in self.buffers)
+        wanted = any(each.stock.isolates or each.stock.suspect for each in self.served)
         if not wanted or not self.jobs:
             self._waits_since = None
         elif self._waits_since is None:
             self._waits_since = world.monotonic()
         elif world.monotonic() - self._waits_since > WAITS_SECONDS:
             self._hasty = True
-            self._wake()
+            self._wake(*self.served)
 
     def running(self) -> list[Delivery]:
         """What is being handled."""
-        return [delivery for buffer in self.buffers for delivery in buffer.running.values()]
-
-    def _wake(self) -> None:
-        self.ended.notify_all()
-        if any(buffer.prefetched for buffer in self.buffers):
-            self.work.notify_all()
-        for buffer in self.buffers:
-            buffer.stalled = False
-            if buffer.due(world.monotonic(), self.is_free()):
-                buffer.changed.notify()
+        return [each for served in self.served for each in served.stock.running.values()]
 
     def _can_begin(self) -> list[bool]:
         """With which queues a handler can begin. A message that may have killed its consumers is
         handled beside no other: running jobs end first, and prefetched messages wait."""
-        ready = [buffer.can_begin for buffer in self.buffers]
+        ready = [each.stock.can_begin for each in self.served]
         if self.worker.concurrency == 1 or self._hasty:
             return ready
-        suspects = [buffer.suspect is not None for buffer in self.buffers]
+        suspects = [each.stock.suspect for each in self.served]
         if any(suspects):
             # Beside no other, so that if the process dies it is known of what.
-            return [suspect and not self.jobs for suspect in suspects]
-        if any(buffer.alone for buffer in self.buffers) or any(
+            able = zip(ready, suspects, strict=True)
+            return [not self.jobs and can and suspect for can, suspect in able]
+        if any(each.stock.isolates for each in self.served) or any(
             delivery.begun for job in self.jobs for delivery in job.deliveries
         ):
-            return [False] * len(self.buffers)
+            return [False] * len(self.served)
         return ready
 
     def doing(self) -> list[Work]:
         """What is done, by queue, for those who look."""
         now, taken = world.monotonic(), len(self.jobs)
         found = []
-        for buffer in self.buffers:
-            jobs = [job for job in (*self.jobs, *self.stuck) if job.buffer is buffer]
-            wall_ms = Internals(buffer.queue).clock.wall_ms()
+        for served in self.served:
+            jobs = [job for job in (*self.jobs, *self.stuck) if job.served is served]
+            wall_ms = Internals(served.queue).clock.wall_ms()
             running = [
                 Running(
                     each.id,
@@ -269,29 +316,29 @@ class SharedState:
                 for job in sorted(jobs, key=lambda job: job.began)
                 for each in (job.current or job.deliveries)
             ]
-            terms = self.worker.concurrency, taken, *buffer.recent.total()
+            terms = self.worker.concurrency, taken, *served.recent.total()
             handler, shown = (
-                handler_name(buffer.policy.handler.function),
+                handler_name(served.policy.handler.function),
                 tuple(running[:MAX_RUNNING]),
             )
-            usual = buffer.recent.usual_ms
-            found.append(Work(buffer.queue.name, self.worker.name, handler, *terms, usual, shown))
+            usual = served.recent.usual_ms
+            found.append(Work(served.queue.name, self.worker.name, handler, *terms, usual, shown))
         return found
 
-    def report(self, buffer: Buffer, ended: Ended, seconds: float) -> None:
+    def report(self, served: Served, ended: Ended, seconds: float) -> None:
         """Log and count what became of messages. Needs no lock.
 
         seconds: how long the handler took.
         """
-        queue, metrics = buffer.queue, self.worker.metrics
-        buffer.recent.count((outcome for _, outcome in ended), seconds)
+        queue, metrics = served.queue, self.worker.metrics
+        served.recent.count((outcome for _, outcome in ended), seconds)
         for delivery, outcome in ended:
             if outcome is Outcome.LOST:
                 about = {"queue": queue.name, "message_id": delivery.id}
                 log.warning("the lease of message %s was lost", delivery.id, extra=about)
             elif outcome is Outcome.DONE and log.isEnabledFor(logging.INFO):
-                logs.done(queue, buffer.policy.handler, delivery, seconds)
+                logs.done(queue, served.policy.handler, delivery, seconds)
         if metrics is not None:
             began_ms = Internals(queue).clock.wall_ms() - int(seconds * 1000)
-            handler = handler_name(buffer.policy.handler.function)
+            handler = handler_name(served.policy.handler.function)
             metrics.ended(queue.name, ended, began_ms, seconds, handler)

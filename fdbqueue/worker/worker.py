@@ -43,8 +43,9 @@ from .decisions import RUN as MESSAGES_IN_A_ROW
 from .handler_threads import HandlerThreads
 from .handlers import Handler
 from .health import Address, Notices, Probes, Server, Systemd, check_address, routes, url
-from .prefetch import Buffer, Policy
+from .policy import Policy
 from .runtime import Runtime
+from .served import Served
 from .shared_state import SharedState
 from .terms import FAIL, FIELDS, RUN, TAKE, Fail, Run, Take
 
@@ -101,7 +102,7 @@ class Worker:
         self.health = health
         # Heartbeats ask more often, and have it ask at once if they fail.
         self.connection = Connection(db, interval=ASKING_SECONDS)
-        self._buffers: list[Buffer] = []
+        self._served: list[Served] = []
         self._browsed: list[Browsed] = []
         self._stops = 0
         self._signal: int | None = None
@@ -122,9 +123,9 @@ class Worker:
             )
         before, self._concurrency = self._concurrency, _whole("concurrency", count, 1, 1_000)
         try:
-            self._buffers = [
+            self._served = [
                 each.resized(count, self._window(each.policy.handler.batch))
-                for each in self._buffers
+                for each in self._served
             ]
         except InvalidArgument:
             self._concurrency = before
@@ -156,17 +157,17 @@ class Worker:
             f"worker {self.name} on {describe(self.db)}: {self.concurrency:,} at once, "
             f"{self.prefetch:,} prefetched"
         ]
-        for buffer in self._buffers:
-            handler = buffer.policy.handler
+        for served in self._served:
+            handler = served.policy.handler
             name = getattr(handler.function, "__qualname__", repr(handler.function))
-            subscription = _name(buffer.subscription)
+            subscription = _name(served.subscription)
             details = [
                 *([f"subscription {subscription}"] if subscription else []),
                 *(["transactional"] if handler.transactional else []),
                 *([f"batches of {handler.batch:,}"] if handler.batch else []),
-                f"lease {buffer.policy.lease:g} s",
+                f"lease {served.policy.lease:g} s",
             ]
-            lines.append(f"queue {buffer.queue.name}: {name} ({', '.join(details)})")
+            lines.append(f"queue {served.queue.name}: {name} ({', '.join(details)})")
         for each in self._browsed:
             name = getattr(each.handler.function, "__qualname__", repr(each.handler.function))
             lines.append(f"queue {each.queue.name}: {name} (browses {each.subscription.name})")
@@ -212,7 +213,7 @@ class Worker:
             problem = "must be a Subscription of fdbqueue"
             raise InvalidArgument(argument="subscription", value=subscription, problem=problem)
         taken = {
-            (Internals(each.queue).keys.prefix, _name(each.subscription)) for each in self._buffers
+            (Internals(each.queue).keys.prefix, _name(each.subscription)) for each in self._served
         }
         taken |= {
             (Internals(each.queue).keys.prefix, each.subscription.name) for each in self._browsed
@@ -227,11 +228,11 @@ class Worker:
         policy = self._policy(queue, call, take, run, fail)
         # Once the store was silent for as long as the shortest lease, others may have the messages.
         self.connection.lost_after = min(
-            policy.lease, *(each.policy.lease for each in self._buffers), DEAD_SECONDS
+            policy.lease, *(each.policy.lease for each in self._served), DEAD_SECONDS
         )
         channel = channel or Channel(Credit(messages=policy.window))
         channel.own(self)
-        self._buffers.append(Buffer(queue, policy, channel, subscription))
+        self._served.append(Served(queue, policy, channel, subscription))
         return self
 
     def _policy(self, queue: Queue[Any], call: Handler, take: Take, run: Run, fail: Fail) -> Policy:
@@ -304,7 +305,7 @@ class Worker:
         Raises ``InvalidArgument``.
         """
         wanted = Internals(queue).keys.prefix, _name(subscription)
-        for each in self._buffers:
+        for each in self._served:
             if (Internals(each.queue).keys.prefix, _name(each.subscription)) == wanted:
                 return each.channel
         raise InvalidArgument(argument="queue", value=queue, problem="it has no handler")
@@ -363,14 +364,14 @@ class Worker:
             self.stop()
 
     def __enter__(self) -> Self:
-        if not (self._buffers or self._browsed):
+        if not (self._served or self._browsed):
             raise InvalidArgument(argument="worker", value=self.name, problem="it has no handler")
         # Before anything starts: a port that is taken fails the start, and not a worker that runs.
         self._listen()
         try:
             # Fresh ones, since a worker may run again after it has stopped.
-            buffers = [buffer.empty() for buffer in self._buffers]
-            runtime = Runtime(self, buffers, self._browsed, self._handlers)
+            served = [each.empty() for each in self._served]
+            runtime = Runtime(self, served, self._browsed, self._handlers)
             runtime.start()
         except BaseException:
             self._close()

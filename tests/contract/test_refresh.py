@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from fdbqueue import Channel, Credit, Message, NewMessage, Queue, Run, Take, Worker
 from fdbqueue.errors import InvalidArgument
 from fdbqueue.store.binding import fdb
-from fdbqueue.worker import prefetch
+from fdbqueue.worker import decisions
 from fdbqueue.worker.consumer import QueueConsumer
 from fdbqueue.worker.terms import TAKE
 from tests.flaky import CuttableDatabase
@@ -28,7 +28,7 @@ COUNTS_SECONDS = 0.001
 
 @pytest.fixture(autouse=True)
 def _no_look_counts_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prefetch, "REFRESH_SECONDS", COUNTS_SECONDS)
+    monkeypatch.setattr(decisions, "REFRESH_SECONDS", COUNTS_SECONDS)
 
 
 def low(count: int) -> list[NewMessage]:
@@ -154,7 +154,7 @@ def test_a_look_counts_for_a_while(
     db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[int] = []
-    monkeypatch.setattr(prefetch, "REFRESH_SECONDS", 1e9)
+    monkeypatch.setattr(decisions, "REFRESH_SECONDS", 1e9)
     monkeypatch.setattr(QueueConsumer, "waits_behind", lambda self, level: looks.append(level))
     queue.enqueue_many(db, low(30))
     with Worker(db, 2, prefetch=40).add(queue, lambda message: None):

@@ -21,6 +21,7 @@ from fdbqueue.schema.keys import QueueKeys
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.worker.consumer import SubscriptionConsumer
+from fdbqueue.worker.stock.states import Event
 from tests.schemes import forced
 
 Database = fdb.Database
@@ -238,7 +239,7 @@ def test_a_worker_of_lower_priority_leaves_the_line_to_one_that_waits_above(
     db: Database, queue: Queue, europe: Subscription
 ) -> None:
     high = worker(db, queue, europe, "high", 5)
-    assert high.fetch(Credit(), 1).asleep
+    assert high.fetch(Credit(), 1).left == Event.LEFT_NOTHING
     low = worker(db, queue, europe, "low", 0)
     put(db, queue, "eu1")
     assert low.fetch(Credit(), 1).deliveries == []
@@ -407,7 +408,7 @@ def test_a_worker_stands_in_line_with_its_credit_in_messages_and_bytes(
     billing = worker(db, queue, europe, "billing", 2)
     found = billing.fetch(Credit(bytes=8), 10)
     assert texts(found.deliveries) == ["eu1", "eu2"]
-    assert found.short
+    assert found.left == Event.LEFT_LARGE
     (demand,) = asked
     assert (demand.priority, demand.max_bytes, demand.above) == (2, 8, 0)
     queue.ack(db, found.deliveries)

@@ -252,3 +252,12 @@ def test_messages_that_are_acknowledged_return_their_credit_in_the_same_transact
     assert fetched is not None
     assert [each.payload for each in fetched.deliveries] == [b"2", b"3"]
     assert queue.depth(db) == Depth(enqueued=4, done=2, leased=2)
+
+
+def test_who_meets_a_conflict_takes_the_messages_after_a_rest(db: Database, queue: Queue) -> None:
+    queue.enqueue_many(db, payloads(2))
+    consumer = QueueConsumer(db, queue, "one", 0, None)
+    consumer.join()
+    consumer.db = flaky(db, [CONFLICT, CONFLICT])
+    found = consumer.fetch(Credit(messages=2), 2).deliveries
+    assert [each.payload for each in found] == payloads(2)

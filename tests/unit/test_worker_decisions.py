@@ -22,7 +22,6 @@ from fdbqueue.worker.decisions import (
     next_turn,
     outranked,
     should_fetch,
-    time_to_refresh,
     window,
 )
 from fdbqueue.worker.handlers import Handler
@@ -81,14 +80,6 @@ def test_fast_handlers_have_more_messages_waiting_for_them_than_slow_ones() -> N
     assert window(16, 8, 0.01) == 40
     assert window(16, 8, 0.001) == window(16, 8, 0.0) == MAX_AHEAD
     assert window(2_000, 8, 0.0) == 2_000
-
-
-def test_more_urgent_messages_are_looked_for_after_as_many_as_agreed() -> None:
-    assert not time_to_refresh(handled=4, refresh_after=5, prefetched=3)
-    assert time_to_refresh(handled=5, refresh_after=5, prefetched=3)
-    assert not time_to_refresh(handled=5, refresh_after=5, prefetched=0), "nothing to give back"
-    assert not time_to_refresh(handled=99, refresh_after=None, prefetched=3)
-    assert time_to_refresh(handled=0, refresh_after=0, prefetched=3), "before each message"
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from ...values.model import Delivery
 from ...values.text import duration
 from ...values.verdicts import Retry
 from ..handlers import Handler, handler_name
-from ..prefetch import Policy
+from ..policy import Policy
 
 log = logging.getLogger("fdbqueue.worker")
 

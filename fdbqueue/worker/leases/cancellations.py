@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -26,8 +26,9 @@ from ...store import world
 from ...store.binding import FAILURES
 from ...values.model import Delivery
 from ..health import Loop
-from ..prefetch import Buffer
+from ..served import Served
 from ..shared_state import SharedState
+from ..stock import events
 
 log = logging.getLogger("fdbqueue.worker")
 
@@ -49,7 +50,7 @@ class _Watched:
     look at what is held; inf if there is no need.
     """
 
-    buffer: Buffer
+    served: Served
     watch: watching.ArmedWatch | None = None
     since: float = math.inf
     look_at: float = math.inf
@@ -57,7 +58,7 @@ class _Watched:
     @property
     def holds(self) -> bool:
         """Whether there is anything to look at."""
-        return bool(self.buffer.prefetched or self.buffer.running)
+        return bool(self.served.stock.held)
 
 
 class Cancellations:
@@ -65,17 +66,17 @@ class Cancellations:
 
     def __init__(self, state: SharedState) -> None:
         self.state = state
-        self._watched = {buffer: _Watched(buffer) for buffer in state.buffers}
+        self._watched = {served: _Watched(served) for served in state.served}
         self._changed = world.Condition(state.lock)
         self._stopped = False
         self._loop = state.watch(Loop("learns of cancellations"))
 
-    def fetched(self, buffer: Buffer) -> None:
+    def fetched(self, served: Served) -> None:
         """A fetch has ended. Needs no lock."""
-        watched = self._watched[buffer]
+        watched = self._watched[served]
         with self.state.lock:
             # Taken since the watch was armed: what is cancelled of it fires that.
-            if not watched.holds or buffer.began_at >= watched.since:
+            if not watched.holds or served.stock.began_at >= watched.since:
                 return
             if watched.look_at == math.inf:  # else it is due, or waits after a failure
                 watched.look_at = world.monotonic()
@@ -124,7 +125,7 @@ class Cancellations:
 
     def _try(self, watched: _Watched) -> None:
         """Look, or try again later. Nothing is lost by that: who extends the leases is told."""
-        name = watched.buffer.queue.name
+        name = watched.served.queue.name
         try:
             self._look(watched)
             return
@@ -136,24 +137,24 @@ class Cancellations:
             watched.look_at = world.monotonic() + RETRY_SECONDS
 
     def _look(self, watched: _Watched) -> None:
-        buffer = watched.buffer
+        served = watched.served
         with self.state.lock:
             watched.look_at, armed = math.inf, watched.since < math.inf
         # Armed before the look: what is cancelled between the two fires the watch, instead of being
         # missed.
         if not armed:
             self._arm(watched)
-        with self.state.lock:
-            held = buffer.held()
+        held = served.stock.held
         for start in range(0, len(held), MAX_LOOKED):
             if self._stopped:
                 return
-            end_cancelled(
-                self.state, buffer, self._cancelled(buffer, held[start : start + MAX_LOOKED])
-            )
+            found = self._cancelled(served, held[start : start + MAX_LOOKED])
+            with self.state.lock:
+                actions = self.state.step(served, events.cancelled, found) if found else ()
+            served.give_back(actions)
 
     def _arm(self, watched: _Watched) -> None:
-        key = Internals(watched.buffer.queue).keys.cancels
+        key = Internals(watched.served.queue).keys.cancels
         watch = watching.watch(self.state.worker.db, key, LOOK_SECONDS)
         with self.state.lock:
             watched.watch, watched.since = watch, world.monotonic()
@@ -168,19 +169,7 @@ class Cancellations:
             watched.look_at = world.monotonic() + pause
             self._changed.notify()
 
-    def _cancelled(self, buffer: Buffer, held: Sequence[Delivery]) -> frozenset[bytes]:
+    def _cancelled(self, served: Served, held: Sequence[Delivery]) -> frozenset[bytes]:
         """The tokens of those that were cancelled."""
         tr = once.transaction(self.state.worker.db, LOOK_SECONDS)
-        return cancellation.requested(tr, Internals(buffer.queue).scope(tr), held)
-
-
-def end_cancelled(state: SharedState, buffer: Buffer, tokens: Set[bytes] = frozenset()) -> None:
-    """Note what was cancelled, and give back what of it no handler has begun with: so it ends.
-    Needs no lock."""
-    with state.lock:
-        buffer.note_cancelled(tokens)
-        gone = buffer.give_up_cancelled()
-        if gone:
-            buffer.changed.notify()
-    if gone and buffer.consumer is not None:
-        buffer.consumer.give_back(gone)
+        return cancellation.requested(tr, Internals(served.queue).scope(tr), held)
