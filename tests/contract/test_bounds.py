@@ -16,6 +16,7 @@ from fdbqueue.messages.enqueue import admission
 from fdbqueue.queue.bulk import back_pressure
 from fdbqueue.schema.consumers import WaitingCalls
 from fdbqueue.store.binding import fdb
+from tests.audit import sound
 from tests.patience import DEADLINE, eventually
 from tests.taking import ready, take
 
@@ -345,3 +346,19 @@ def test_who_was_known_by_what_is_dropped_is_new(
         queue.enqueue_many(db, each)
     assert ready(db, queue) == [b"new", b"again"]
     assert queue.admin.verify(db).ok
+
+
+def test_what_a_consumer_takes_meanwhile_is_not_dropped(db: Database, space: Subspace) -> None:
+    # Given a full queue, and a transaction that drops its oldest message for another
+    queue = bounded(db, space, **DROPPING)
+    queue.enqueue_many(db, [b"0", b"1", b"2"])
+    tr = db.create_transaction()
+    queue.enqueue(tr, b"3")
+    # When a consumer takes that message first
+    held = queue.receive_many(db, 1)
+    # Then the transaction fails, and nothing is lost
+    with pytest.raises(fdb.FDBError) as failed:
+        tr.commit().wait()
+    assert failed.value.code == 1020
+    queue.ack(db, held)
+    assert sound(db, queue)

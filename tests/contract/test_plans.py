@@ -24,6 +24,7 @@ from fdbqueue.queue.streams.planner import Mark, Planner
 from fdbqueue.schema.envelope import VALUE_LIMIT
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
+from fdbqueue.values.model import Position, parse_id
 from tests.audit import sound
 from tests.flaky import FlakyDatabase
 from tests.progress import Steps
@@ -563,3 +564,57 @@ def test_a_message_is_looked_for_beside_claims_of_which_all_continue_a_key(
     # When messages are looked for by their ids, then those are found that are there
     assert queue.get(db, gone) is None
     assert [each is not None for each in (queue.get(db, one) for one in held)] == [True] * 9
+
+
+def test_what_needs_a_shared_limit_is_not_planned_behind_its_key(
+    db: Database, queue: Queue
+) -> None:
+    # Given three of a key, of which the second needs a slot that another message has
+    queue.limits["api", "one"].set(db, concurrency=1)
+    queue.enqueue(db, b"holds", limits={"api": "one"})
+    held = queue.receive_many(db, 1)
+    second = NewMessage(b"1", key="k", limits={"api": "one"})
+    queue.enqueue_many(db, [NewMessage(b"0", key="k"), second, NewMessage(b"2", key="k")])
+    # When they are planned, then it waits, and the third does not overtake it
+    run = queue.streams.plans.planner("stream")
+    mark = run.begin(db)
+    until = run.next(db, mark)
+    assert payloads(db, run, mark, until) == [b"0"]
+    assert run.next(db, until) == until
+    # until it has its slot
+    queue.ack(db, held)
+    after = run.next(db, until)
+    assert payloads(db, run, until, after) == [b"1", b"2"]
+    assert sound(db, queue)
+
+
+def test_a_plan_that_begins_within_a_row_leaves_what_stands_before(
+    db: Database, queue: Queue
+) -> None:
+    # Given two rows, and a consumer that begins within the first
+    ids = queue.enqueue_many(db, [b"%02d" % n for n in range(8)])
+    queue.enqueue_many(db, [b"%02d" % n for n in range(8, 16)])
+    first = parse_id(ids[3])
+    assert isinstance(first, Position)
+    begins = {first.level: queue._keys.place(first)}
+    run = queue.streams.plans.planner("stream", begins=lambda: begins)
+    mark = run.begin(db)
+    # When both are planned, then the first of the first row stay
+    until = run.next(db, mark)
+    assert payloads(db, run, mark, until) == [b"%02d" % n for n in range(3, 16)]
+    assert ready(db, queue) == [b"00", b"01", b"02"]
+    assert sound(db, queue)
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+def test_what_has_expired_ends_where_more_is_due_than_one_transaction_tidies(
+    db: Database, queue: Queue, clock: ManualClock, key: str | None
+) -> None:
+    expired = [NewMessage(b"expired", key=key, ttl=5)] * 1_500
+    queue.enqueue_many(db, [NewMessage(b"first", key=key), *expired, NewMessage(b"last", key=key)])
+    clock.seconds += 6
+    run = queue.streams.plans.planner("stream")
+    mark = run.begin(db)
+    assert payloads(db, run, mark, run.next(db, mark)) == [b"first", b"last"]
+    assert queue.depth(db) == Depth(enqueued=1_502, leased=2, expired=1_500)
+    assert sound(db, queue)

@@ -314,3 +314,36 @@ def test_no_sleeper_is_woken_for_what_its_selector_does_not_match(
     assert held is not None
     queue.release(db, held)
     assert not any(one.awake for one in sleepers)
+
+
+def test_who_can_take_no_more_wakes_another_for_what_it_leaves(
+    db: Database, queue: Queue, sleeper: Callable[..., Sleeper]
+) -> None:
+    # Given a guard that took what it can, and made the next one the guard
+    guard, heir, third, full = (sleeper(name) for name in ("guard", "heir", "third", "zealous"))
+    settle(db, [guard, heir, third])
+    for payload in (b"1", b"2", b"3"):
+        queue.enqueue(db, payload)
+    guard.begin()
+    assert guard.commit()
+    assert (heir.awake, third.awake) == (True, False)
+    # When another takes what it can, then one more is woken for what is left
+    full.begin()
+    assert full.commit()
+    assert (guard.taken, full.taken) == (1, 1)
+    assert third.awake
+
+
+def test_a_guard_that_leaves_overlooks_nobody_who_falls_asleep(
+    db: Database, queue: Queue, sleeper: Callable[..., Sleeper]
+) -> None:
+    # Given a guard that leaves while another goes to sleep, which relies on it
+    guard, late = sleeper("guard"), sleeper("late")
+    settle(db, [guard])
+    late.begin()
+    guard.leave()
+    # When both commit, then one of them has to look again
+    assert [late.commit(), guard.commit()] == [True, False]
+    guard.leave()
+    assert guard.commit()
+    assert late.awake
