@@ -129,6 +129,25 @@ def test_the_last_of_a_batch_counts(db: Database, queue: Queue) -> None:
     assert taken(db, queue) == [b"before", b"2", b"after"]
 
 
+@pytest.mark.parametrize("delay", [0, 60], ids=["ready", "delayed"])
+@pytest.mark.parametrize("on_conflict", ["keep", "replace", "debounce"])
+def test_none_of_a_batch_is_taken_for_one_that_another_of_it_replaces(
+    db: Database, space: Subspace, clock: ManualClock, delay: int, on_conflict: Any
+) -> None:
+    # Given a message with a unique key, in a queue that keeps the last of each value
+    queue = created(db, space, clock, last_value="v")
+    queue.enqueue(db, b"old", unique="u", headers={"v": 1})
+    # When a newer one of its value comes together with one of its unique key
+    newer = NewMessage(b"newer", headers={"v": 1})
+    other = NewMessage(b"other", unique="u", headers={"v": 2}, delay=delay, on_conflict=on_conflict)
+    new = queue.enqueue_many(db, [newer, other])
+    # Then both are there
+    assert [bool(queue.get(db, each)) for each in new] == [True, True]
+    sound(db, queue)
+    clock.seconds += 61
+    assert taken(db, queue) == [b"newer", b"other"]
+
+
 def test_a_message_with_a_key_keeps_its_turn(db: Database, queue: Queue) -> None:
     queue.enqueue(db, b"first", key="k")
     waits = replaced(db, queue, b"old", key="k")

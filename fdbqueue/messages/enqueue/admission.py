@@ -81,6 +81,8 @@ def reads(
     """Issue the reads for messages: snapshot reads, but for those of dedup ids and unique keys.
     None for messages that read one after the other. Raises ``InvalidArgument``."""
     bare, later, levels = True, False, {}
+    # Of several, one may replace by its value what another would be the same as.
+    replaces = scope.options.last_value is not None and len(drafts) > 1
     ends: dict[int, place.LevelEndReads] = {}
     for draft in drafts:
         priority = draft.envelope.priority
@@ -90,7 +92,7 @@ def reads(
             bare = False
             # What replaces others depends on what those before it in the call have written: no
             # reads can be issued ahead.
-            if draft.on_conflict != "keep":
+            if draft.on_conflict != "keep" or (replaces and draft.names):
                 return None
             if draft.due_ms is not None:
                 later = True
