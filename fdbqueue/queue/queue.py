@@ -21,7 +21,7 @@ from ..store.clocks import SYSTEM_CLOCK, Clock
 from ..values import compression, durations, serializers
 from ..values.durations import Seconds
 from ..values.model import Delivery, Message, S, T
-from ..values.options import FIXED, Options, QueueOptions
+from ..values.options import FIXED, SUSPENDING, Options, QueueOptions
 from ..values.serializers import Declared, Serializer
 from ..values.text import names_meant
 from . import consume as receiving
@@ -222,7 +222,7 @@ class Queue(Enqueuing[T]):
             catalogue.change(tr, scope, wanted)
             if not isinstance(serializer, EllipsisType):
                 catalogue.declare(tr, scope, Declared.of(serializers.find(serializer)))
-            if (stored.max_in_flight, stored.pace) != (wanted.max_in_flight, wanted.pace):
+            if any(getattr(stored, each) != getattr(wanted, each) for each in SUSPENDING):
                 housekeeping.look_again(tr, scope)
             return wanted
 

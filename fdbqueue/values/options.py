@@ -91,6 +91,8 @@ OR_NONE = (
 """Which of these may be None."""
 FIXED = ("levels", "sort", "last_value")
 """The options that say how messages are stored, and so cannot change."""
+SUSPENDING = ("paused", "max_in_flight", "rate")
+"""The options by which a queue may look empty: who sleeps looks again after a change."""
 GROUPS: dict[str, type[OptionGroup]] = {"bounds": Bounds, "keys": KeyLimits}
 """The options that are groups of options."""
 _BESIDE = ("clock", "create", "root", "serializer")

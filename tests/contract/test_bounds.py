@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import threading
 from collections.abc import Callable
@@ -225,6 +226,43 @@ def test_a_blocked_producer_goes_on_at_the_low_water_mark(
     assert done.wait(DEADLINE)
     producer.join()
     assert ready(db, queue) == [b"c", b"d", b"e"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "holds"),
+    [
+        (Bounds(when_full="drop-oldest"), [b"b", b"c", b"d", b"ee"]),
+        (Bounds(when_full="reject"), [b"a", b"b", b"c", b"d"]),
+        (Bounds(messages=None, bytes=1), [b"a", b"b", b"c", b"d"]),
+    ],
+    ids=["drops", "rejects", "has no room for it"],
+)
+def test_a_blocked_producer_sees_that_the_queue_lets_nobody_wait_any_more(
+    db: Database,
+    space: Subspace,
+    monkeypatch: pytest.MonkeyPatch,
+    changes: Bounds,
+    holds: list[bytes],
+) -> None:
+    queue = bounded(db, space, **BLOCKING)
+    queue.enqueue_many(db, [b"a", b"b", b"c", b"d"])
+    refused: list[object] = []
+    admit = admission.admit
+
+    def watched(*arguments: Any) -> Any:
+        try:
+            return admit(*arguments)
+        except QueueFull as full:
+            refused.append(full)
+            if len(refused) == 1:
+                queue.set_options(db, bounds=changes)
+            raise
+
+    monkeypatch.setattr(admission, "admit", watched)
+    with contextlib.suppress(QueueFull):
+        queue.enqueue(db, b"ee", room=0.5)
+    assert ready(db, queue) == holds
+    assert len(refused) == (1 if b"ee" in holds else 2)
 
 
 def test_a_producer_that_was_not_refused_fills_the_queue(db: Database, space: Subspace) -> None:

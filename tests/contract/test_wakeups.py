@@ -244,6 +244,19 @@ def test_a_sleeper_looks_again_when_its_selector_changes_and_when_it_is_removed(
     assert late.awake, "it relies on no guard of the one before"
 
 
+def test_sleepers_look_again_when_a_change_of_options_ends_a_pause(
+    db: Database, queue: Queue, sleeper: Callable[..., Sleeper]
+) -> None:
+    queue.enqueue_many(db, [b"", b""])
+    queue.set_options(db, paused=True)
+    sleepers = [sleeper(name) for name in ("one", "two")]
+    settle(db, sleepers)
+    assert [one.taken for one in sleepers] == [0, 0]
+    queue.set_options(db, paused=False)
+    settle(db, sleepers)
+    assert [one.taken for one in sleepers] == [1, 1]
+
+
 def test_a_guard_that_can_take_no_more_wakes_the_next_for_what_it_leaves(
     db: Database, queue: Queue, sleeper: Callable[..., Sleeper]
 ) -> None:

@@ -109,11 +109,13 @@ def make_room(
         return False
     options = scope.options
     new = Load(len(entries), sum(envelope.size for _, envelope in entries))
-    load = _load(tr, scope, found, new, options.bounds.resume_at if room is Room.REFUSED else 1.0)
+    # The queue may have changed since, and not let its producers wait any more.
+    waits = room is Room.REFUSED and options.bounds.when_full == "block"
+    load = _load(tr, scope, found, new, options.bounds.resume_at if waits else 1.0)
     over = excess(options, load + new)
     # A producer that was refused waits for the low-water mark: otherwise it would be let in, and
     # refused, for each message that is taken.
-    if room is Room.REFUSED and excess(options, load, options.bounds.resume_at) != FITS:
+    if waits and excess(options, load, options.bounds.resume_at) != FITS:
         raise _full(scope, load, new)
     if over == FITS:
         return False

@@ -68,9 +68,9 @@ def patiently(queue: Handle, db: fdb.Database, attempt: Callable[[Room], R], roo
             longest = min(2 * longest, LONGEST_PAUSE)
             try:
                 return attempt(Room.REFUSED)
-            except QueueFull:
+            except QueueFull as error:
                 left = deadline - world.monotonic()
-                if left <= 0:
+                if not error.__dict__["waits"] or left <= 0:
                     raise
             sign.give()
 
