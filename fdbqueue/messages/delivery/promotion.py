@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ...schema.records import Delayed
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
-from ...values.states import PROMOTE, REPLACE_SCHEDULED, End, State
+from ...values.states import PROMOTE, End, State
 from .. import lookup, place, settle
 from ..enqueue import append, last_values
 from ..schedules import ticks
@@ -68,7 +68,6 @@ def admit(
         else:
             fresh.append(message)
     ready = settle.carry_out(tr, scope, State.SCHEDULED, leaving)
-    fresh = last_values.remaining(tr, scope, REPLACE_SCHEDULED, fresh)  # Some were put off.
     fresh += ticks.fire(tr, scope, ticking)
     entries = [(message.position.level, message.envelope) for message in fresh]
     added = list(append.append(tr, scope, entries, PROMOTE, ends).messages())

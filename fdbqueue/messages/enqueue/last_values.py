@@ -56,8 +56,6 @@ def replace_older(tr: fdb.Transaction, scope: Scope, messages: Collection[Stored
             reads[latest] = tr.get(latest)
         newest[latest] = message
     known = {latest: unpack_id(one) for latest, read in reads.items() if (one := read.value)}
-    # One that was put off, and comes in again, may be the newest still.
-    known = {latest: one for latest, one in known.items() if one != newest[latest].id}
     older = {latest: lookup.reads(tr, keys, known[latest]) for latest in known}
     for latest, issued in older.items():
         found = lookup.find(tr, scope, issued)
