@@ -67,7 +67,8 @@ class Wanted(Struct, frozen=True):
     apart: whether a message that is to be delivered alone is the only one; otherwise ``admits``
         sees to it.
     looks_on: whether to look for the match behind those taken, at snapshot isolation.
-    leases: whether they are to be leased; then the queue's limit of messages in flight holds, too.
+    leases: whether they are to be leased; then the queue's limit of messages in flight holds, too,
+        and ``apart``: nobody dies of a message that is gone before it is handled.
     """
 
     limit: int
@@ -157,8 +158,9 @@ class _Look:
                 return
 
     def _takes(self, message: StoredMessage) -> bool:
-        alone = self._wanted.apart and bool(message.envelope.alone)
-        if (alone and self.taken) or not self._wanted.admits(message):
+        wanted = self._wanted
+        alone = wanted.apart and wanted.leases and bool(message.envelope.alone)
+        if (alone and self.taken) or not wanted.admits(message):
             return False
         run.watch(self._tr, [message])
         self.taken.append(message)

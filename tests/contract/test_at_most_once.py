@@ -10,6 +10,7 @@ import pytest
 from fdbqueue import Depth, Fail, Message, Queue, Reject, Run, Take, Worker
 from fdbqueue.errors import InvalidArgument
 from fdbqueue.store.binding import fdb
+from fdbqueue.testing import ManualClock
 from tests.flaky import UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
 from tests.patience import DEADLINE, eventually
 from tests.schemes import forced
@@ -40,6 +41,29 @@ def test_a_batch_of_what_nobody_can_settle_is_a_list_of_messages(
     taken += queue.receive_batch(db, 8, at_most_once=True, match="priority = 4")
     assert [message.payload for message in taken] == PAYLOADS[:16]
     assert queue.depth(db) == Depth(ready=4, enqueued=20, done=16, ready_bytes=8)
+
+
+@pytest.mark.queue(lease=1)
+@pytest.mark.parametrize("way", ["head", "match", "subscription"])
+def test_what_nobody_held_well_comes_with_the_others(
+    db: Database, queue: Queue, clock: ManualClock, way: str
+) -> None:
+    # Given messages whose lease has expired: each would be leased by itself
+    queue.enqueue_many(db, PAYLOADS[:3])
+    wanted = queue.subscriptions.open(db, "all", selector="priority = 4")
+    queue.receive_many(db, 3)
+    clock.seconds += 1_000
+    queue.admin.sweep(db)
+    clock.seconds += 1_000  # They rest before they come again.
+    # When they are taken without a lease, then all come at once: nobody dies of them
+    match way:
+        case "head":
+            taken = queue.receive_many(db, 3, at_most_once=True)
+        case "match":
+            taken = queue.receive_many(db, 3, at_most_once=True, match="priority = 4")
+        case _:
+            taken = wanted.receive_many(db, 3, at_most_once=True)
+    assert [message.payload for message in taken] == PAYLOADS[:3]
 
 
 @pytest.mark.parametrize("scheme", ["auto", "staged"])
