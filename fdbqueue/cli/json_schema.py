@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from fdbqueue.values.limits import gate_text
 from fdbqueue.values.model import (
     BYTES,
     Delivery,
@@ -58,11 +59,6 @@ def delivery_json(delivery: Delivery) -> dict[str, Any]:
     """
     message = replace(delivery.message, unique=None)
     return {**message_json(message), **fields(delivery, "attempt", "token", "expires_at_ms")}
-
-
-def gate_text(gate: str | tuple[str, str]) -> str:
-    """A key or a limit, as the options of a command name it."""
-    return f"key {gate}" if isinstance(gate, str) else f"limit {'='.join(gate)}"
 
 
 def state_json(found: MessageState) -> dict[str, Any]:

@@ -21,7 +21,10 @@ from unicodedata import combining, east_asian_width
 
 import typer
 
+from ..values.text import age as age
+from ..values.text import count as count
 from ..values.text import excerpt as _excerpt
+from ..values.text import since as since
 from ..values.text import visible as visible
 
 if TYPE_CHECKING:
@@ -295,25 +298,9 @@ def confirm(question: str, yes: bool) -> None:
         raise CommandError("cancelled; nothing was changed", exit_code=1)
 
 
-def age(milliseconds: int) -> str:
-    """A short duration: ``950 ms``, ``12 s``, ``3 m``, ``5 h``, ``2 d``."""
-    if milliseconds < 1_000:
-        return f"{max(0, milliseconds)} ms"
-    seconds = milliseconds // 1000
-    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds // size} {unit}"
-    return f"{seconds} s"
-
-
 def ago(wall_ms: int | None, now_ms: int) -> str:
     """How long ago something happened; empty if it did not."""
     return "" if wall_ms is None else f"{age(now_ms - wall_ms)} ago"
-
-
-def count(number: int, noun: str) -> str:
-    """``1 message``, ``2,000 messages``."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def queues(names: Collection[str], *, quoted: bool = False) -> str:

@@ -174,3 +174,8 @@ class LimitSummary(Struct, frozen=True):
     waiting: int
     since_ms: int | None = None
     rate: str | None = None
+
+
+def gate_text(gate: Gate) -> str:
+    """A key or a limit, as the options of a command name it."""
+    return f"key {gate}" if isinstance(gate, str) else f"limit {'='.join(gate)}"

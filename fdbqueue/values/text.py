@@ -53,6 +53,27 @@ def duration(ms: float | None) -> str:
     return f"{ms / 86_400_000:,.1f} d"
 
 
+def age(milliseconds: int) -> str:
+    """A short duration: ``950 ms``, ``12 s``, ``3 m``, ``5 h``, ``2 d``."""
+    if milliseconds < 1_000:
+        return f"{max(0, milliseconds)} ms"
+    seconds = milliseconds // 1000
+    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"
+
+
+def since(since_ms: int | None, now_ms: int) -> str:
+    """For how long something lasts; empty if it does not."""
+    return "" if since_ms is None else age(now_ms - since_ms)
+
+
+def count(number: int, noun: str) -> str:
+    """``1 message``, ``2,000 messages``."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name that somebody may have meant who wrote another; None if none is near."""
     import difflib  # slow to import, and only a typing error needs it

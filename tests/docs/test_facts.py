@@ -12,8 +12,8 @@ from fdbqueue import Bounds, Depth, Queue, fdb
 from fdbqueue.cli.monitor import diagnosis, incidents
 from fdbqueue.cli.monitor.diagnosis import PROBLEM, WARNING, Finding
 from fdbqueue.cli.monitor.incidents import Seen
-from fdbqueue.cli.queues.queue_list import WaitingMessages
 from fdbqueue.errors import InvalidArgument
+from fdbqueue.queue.admin.backlogs import WaitingMessages
 from fdbqueue.queue.admin.verification import Deviation, Verification
 from fdbqueue.schema.consumers import Running, Session, Work
 from fdbqueue.values.groups import Group

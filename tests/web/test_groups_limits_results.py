@@ -114,6 +114,7 @@ def test_shared_limits_are_listed_with_what_is_out_and_waits_in_all_queues(
     assert names(last) == ["tenant 7"]
 
     one = get(pages, "/limits", dimension="api", limit="stripe")
+    assert "waits for a slot: 2 of 2 out" in one
     assert (set(ids(one)[:2]), ids(one)[2:]) == (set(sent[:2]), sent[2:])
     assert re.findall(r'<a class="header"[^>]*><bdi>(.*?)</bdi>: (\d+)', one) == [
         ("mail", "1"),

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 import fdbqueue
 from fdbqueue.values.states import TRANSITIONS
 
+from ...values.limits import gate_text
 from ...values.text import duration, visible
 from .. import context, json_schema, listings, terminal
 from ..output import ListOutput, View, ViewOutput, fields, table
@@ -165,9 +166,7 @@ def message_table(found: Sequence[fdbqueue.MessageState], mixed: bool = False) -
         "state": [each.state.value for each in found if mixed],
         "": [why(each, now_ms) for each in found if mixed],
         "due in": [_ago(now_ms, each.due_at_ms) for each in one],
-        "waits for": [
-            "" if each.waits_for is None else json_schema.gate_text(each.waits_for) for each in one
-        ],
+        "waits for": ["" if each.waits_for is None else gate_text(each.waits_for) for each in one],
         "died": ["" if each.death is None else _ago(each.death.died_at_ms, now_ms) for each in one],
         "prio": [message.priority for message in messages],
         "failed": [each.death.attempts if each.death else each.message.attempts for each in found],
@@ -196,7 +195,7 @@ def why(found: fdbqueue.MessageState, now_ms: int) -> str:
         held = f" for {_ago(found.leased_at_ms, now_ms)}" if found.leased_at_ms else ""
         return f"by {found.consumer or 'somebody'}{held}{', cancelled' * found.cancelled}"
     if found.waits_for is not None:
-        return f"for {json_schema.gate_text(found.waits_for)}"
+        return f"for {gate_text(found.waits_for)}"
     if found.death is not None:
         return _excerpt(found.message.last_error or found.death.reason)
     if found.due_at_ms is None:

@@ -15,10 +15,8 @@ from typing import TYPE_CHECKING
 from typer import Exit
 
 import fdbqueue
-from fdbqueue.values.groups import Group
 
 if TYPE_CHECKING:
-    from fdbqueue.consumers.registry import Consumer
     from fdbqueue.schema.consumers import Session
 
 from ...errors import CorruptData, QueueNotFound, StoreError
@@ -90,8 +88,21 @@ def examine(
     sessions = overview.processes(db, root=context.subspace())
     now_ms, here = fdbqueue.Clock().now_ms(db), socket.gethostname()
     looked: list[Seen | Finding] = []
-    for seen in _look(db, names, sessions, full, repair):
-        looked.append(seen)
+    for name, found in queue_list.surveyed(db, names):
+        try:
+            if found.unreadable is not None:
+                looked.append(diagnosis.unreadable(name, found.unreadable))
+            else:
+                queue = context.queue(name)
+                seen = Looking(db, queue, found.depth).seen(found, sessions)
+                if full:
+                    admin = queue.admin
+                    seen.verified = admin.repair(db) if repair else admin.verify(db)
+                looked.append(seen)
+        except QueueNotFound:  # it was deleted a moment ago
+            continue
+        except CorruptData as error:
+            looked.append(diagnosis.unreadable(name, str(error)))
         update(len(looked))
     held = [each for seen in looked if isinstance(seen, Seen) for each in seen.holding]
     for one in sessions:
@@ -99,18 +110,16 @@ def examine(
             state = _state(one.process) if one.host == here else ""
             has = [what for place, what in held if place == (one.host, one.process)]
             findings += incidents.silent(one, now_ms - one.wall_ms, state, has)
-    for seen in looked:
-        findings += [seen] if isinstance(seen, Finding) else incidents.of(seen)
+    for each in looked:
+        findings += [each] if isinstance(each, Finding) else incidents.of(each)
     checked = len(looked)
     if asked and checked < len(set(asked)):
         known = fdbqueue.survey(db, asked, root=context.subspace())
         raise QueueNotFound(name=next(name for name in asked if name not in known))
     noted = {finding.subject for finding in findings if finding.state != OK} & {*names}
     if checked:
-        how = "verified" if full else "checked"
-        detail = (
-            f"{terminal.count(checked, 'queue')} {how}, {checked - len(noted):,} without findings"
-        )
+        queues, well = terminal.count(checked, "queue"), f"{checked - len(noted):,}"
+        detail = f"{queues} {'verified' if full else 'checked'}, {well} without findings"
         findings.append(Finding(OK, "queues", "store", detail))
     return findings
 
@@ -163,136 +172,107 @@ def _state(process: int) -> str:
     return "stopped" if letter in "Tt" else "gone" if letter in "ZX" else ""
 
 
-def _look(
-    db: fdbqueue.fdb.Database,
-    names: Sequence[str],
-    sessions: Sequence[Session],
-    full: bool,
-    repair: bool,
-) -> Iterator[Seen | Finding]:
-    for name, found in queue_list.surveyed(db, names):
-        try:
-            if found.unreadable is not None:
-                yield diagnosis.unreadable(name, found.unreadable)
-            else:
-                yield _seen(db, context.queue(name), found, sessions, full, repair)
-        except QueueNotFound:  # it was deleted a moment ago
-            continue
-        except CorruptData as error:
-            yield diagnosis.unreadable(name, str(error))
+class Looking:
+    """Looks at a queue for what ``Seen`` says of it."""
 
+    def __init__(
+        self, db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, depth: fdbqueue.Depth
+    ) -> None:
+        from fdbqueue.queue.admin.finding import leases
 
-def _seen(
-    db: fdbqueue.fdb.Database,
-    queue: fdbqueue.Queue,
-    found: fdbqueue.queue.overview.Surveyed,
-    sessions: Sequence[Session],
-    full: bool,
-    repair: bool,
-) -> Seen:
-    from fdbqueue.consumers.consumer_states import ConsumerState
-    from fdbqueue.queue.admin.finding import leases
+        self.db, self.queue, self.depth = db, queue, depth
+        self.now_ms = fdbqueue.Clock().wall_ms()
+        self.held = [*islice(leases(db, queue), MAX_LEASES)] if depth.leased else []
+        self.retrying = queue.messages(db, "retrying", SAMPLE) if depth.retrying else []
+        self.present = queue.admin.consumers(db)
+        recent = self.now_ms - incidents.SILENT_MS
+        self.living = [each for each in self.present if each.seen_at_ms >= recent]
 
-    now_ms, depth, target = fdbqueue.Clock().wall_ms(), found.depth, found.options.dead_letter_queue
-    held = [*islice(leases(db, queue), MAX_LEASES)] if depth.leased else []
-    retrying = queue.messages(db, "retrying", SAMPLE) if depth.retrying else []
-    present = queue.admin.consumers(db)
-    living = [each for each in present if now_ms - each.seen_at_ms <= incidents.SILENT_MS]
-    errors = Counter(each.message.last_error for each in retrying if each.message.last_error)
-    return Seen(
-        name=queue.name,
-        options=found.options,
-        depth=depth,
-        now_ms=now_ms,
-        pause=found.pause,
-        waiting_ms=now_ms - min([now_ms, *_waiting_since(db, queue, depth, retrying)]),
-        consumers=sum(each.state is not ConsumerState.NON_ACQUIRING for each in living),
-        works=[
-            (f"{each.host}:{each.process}", work)
-            for each in sessions
-            if now_ms - each.wall_ms <= incidents.SILENT_MS
-            for work in each.work
-            if work.queue == queue.name
-        ],
-        errors=errors.most_common(1),
-        deadly=_deadly(db, queue, depth, retrying, held),
-        holding=[*_holding(queue.name, present, held)],
-        overdue_ms=[now_ms - each.delivery.expires_at_ms for each in held if each.expired],
-        held=queue_list.backlogs(db, queue) if depth.waiting else [],
-        late=[
-            (each.name, now_ms - each.next_ms)
-            for each in queue.schedules.list(db, SAMPLE)
-            if each.next_ms is not None and not each.paused
-        ],
-        groups=[each for each in queue.groups.list(db, SAMPLE) if _waits_in_vain(each)],
-        producing=worker_list.producing(sessions, queue.name, now_ms, incidents.STUCK_MS),
-        unread=[*_unread(db, queue, living)],
-        target_exists=not target or bool(fdbqueue.survey(db, [target], root=context.subspace())),
-        staged=[
-            (sink, each.rows, now_ms - each.changed_at_ms)
-            for sink, each in queue.streams.undecided(db).items()
-        ],
-        verified=None if not full else queue.admin.repair(db) if repair else queue.admin.verify(db),
-    )
+    def seen(self, found: fdbqueue.queue.overview.Surveyed, sessions: Sequence[Session]) -> Seen:
+        """All of it but whether the data are what they should be."""
+        from fdbqueue.consumers.consumer_states import ConsumerState
+        from fdbqueue.queue.admin import backlogs
 
+        db, queue, now_ms = self.db, self.queue, self.now_ms
+        errors = Counter(e.message.last_error for e in self.retrying if e.message.last_error)
+        target = found.options.dead_letter_queue
+        return Seen(
+            name=queue.name,
+            options=found.options,
+            depth=self.depth,
+            now_ms=now_ms,
+            pause=found.pause,
+            waiting_ms=now_ms - min([now_ms, *self.waiting_since()]),
+            consumers=sum(e.state is not ConsumerState.NON_ACQUIRING for e in self.living),
+            works=[
+                (f"{each.host}:{each.process}", work)
+                for each in sessions
+                if now_ms - each.wall_ms <= incidents.SILENT_MS
+                for work in each.work
+                if work.queue == queue.name
+            ],
+            errors=errors.most_common(1),
+            deadly=[*self.deadly()],
+            holding=[*self.holding()],
+            overdue_ms=[now_ms - e.delivery.expires_at_ms for e in self.held if e.expired],
+            held=backlogs.backlogs(db, queue) if self.depth.waiting else [],
+            late=[
+                (each.name, now_ms - each.next_ms)
+                for each in queue.schedules.list(db, SAMPLE)
+                if each.next_ms is not None and not each.paused
+            ],
+            groups=[
+                each
+                for each in queue.groups.list(db, SAMPLE)
+                if each.state in ("failed", "blocked")
+                or (each.state == "running" and each.then_on == "done" and each.dead > 0)
+            ],
+            producing=worker_list.producing(sessions, queue.name, now_ms, incidents.STUCK_MS),
+            unread=[*self.unread()],
+            target_exists=not target
+            or bool(fdbqueue.survey(db, [target], root=context.subspace())),
+            staged=[
+                (sink, each.rows, now_ms - each.changed_at_ms)
+                for sink, each in queue.streams.undecided(db).items()
+            ],
+        )
 
-def _holding(
-    queue: str, present: Sequence[Consumer], held: Sequence[fdbqueue.LeasedMessage]
-) -> Iterator[tuple[tuple[str, int], tuple[str, str]]]:
-    """Which processes hold which messages. Of a name that several have, nobody knows which does."""
-    places: dict[str, set[tuple[str, int]]] = {}
-    for each in present:
-        places.setdefault(each.name, set()).add((each.host, each.process))
-    for lease in held:
-        if len(some := places.get(lease.consumer, ())) == 1:
-            yield from ((place, (queue, lease.delivery.id)) for place in some)
+    def holding(self) -> Iterator[tuple[tuple[str, int], tuple[str, str]]]:
+        """Which processes hold which messages. Of a name that several have, nobody knows which
+        does."""
+        places: dict[str, set[tuple[str, int]]] = {}
+        for each in self.present:
+            places.setdefault(each.name, set()).add((each.host, each.process))
+        for lease in self.held:
+            if len(some := places.get(lease.consumer, ())) == 1:
+                yield from ((place, (self.queue.name, lease.delivery.id)) for place in some)
 
+    def unread(self) -> Iterator[tuple[str, int]]:
+        """The subscriptions that nobody reads, and how many messages they have not seen."""
+        from fdbqueue.queue.admin.finding import lag
 
-def _unread(
-    db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, living: Sequence[Consumer]
-) -> Iterator[tuple[str, int]]:
-    """The subscriptions that nobody reads, and how many messages they have not seen."""
-    from fdbqueue.queue.admin.finding import lag
+        read = {each.subscription for each in self.living}
+        for each in self.queue.subscriptions.list(self.db):
+            if each.name not in read and (count := lag(self.db, self.queue, each.name)):
+                yield each.name, count
 
-    read = {each.subscription for each in living}
-    for each in queue.subscriptions.list(db):
-        if each.name not in read and (count := lag(db, queue, each.name)):
-            yield each.name, count
+    def waiting_since(self) -> Iterator[int]:
+        """Since when the first messages could be taken: without a worker, what is due stays where
+        it is."""
+        if self.depth.ready and (oldest := self.queue.admin.ready_since_ms(self.db)) is not None:
+            yield oldest
+        scheduled = self.queue.messages(self.db, "scheduled", 1) if self.depth.scheduled else []
+        first = (*self.retrying[:1], *scheduled)
+        yield from (each.due_at_ms for each in first if each.due_at_ms is not None)
 
-
-def _waiting_since(
-    db: fdbqueue.fdb.Database,
-    queue: fdbqueue.Queue,
-    depth: fdbqueue.Depth,
-    retrying: Sequence[fdbqueue.MessageState],
-) -> Iterator[int]:
-    """Since when the first messages could be taken: without a worker, what is due stays where it
-    is."""
-    if depth.ready and (oldest := queue.admin.ready_since_ms(db)) is not None:
-        yield oldest
-    scheduled = queue.messages(db, "scheduled", 1) if depth.scheduled else []
-    yield from (
-        each.due_at_ms for each in (*retrying[:1], *scheduled) if each.due_at_ms is not None
-    )
-
-
-def _deadly(
-    db: fdbqueue.fdb.Database,
-    queue: fdbqueue.Queue,
-    depth: fdbqueue.Depth,
-    retrying: Sequence[fdbqueue.MessageState],
-    held: Sequence[fdbqueue.LeasedMessage],
-) -> list[tuple[str, int, str]]:
-    """Messages at which processes died, how many, and their states."""
-    some = {
-        "retrying": [each.message for each in retrying],
-        "dead": [each.message for each in queue.dead.list(db, SAMPLE)] if depth.dead else [],
-        "leased": [each.delivery.message for each in held],
-        "ready": queue.peek(db, SAMPLE) if depth.ready else [],
-    }
-    return [(one.id, one.deaths, state) for state in some for one in some[state] if one.deaths]
-
-
-def _waits_in_vain(group: Group) -> bool:
-    dies = group.state == "running" and group.then_on == "done" and group.dead > 0
-    return dies or group.state in ("failed", "blocked")
+    def deadly(self) -> Iterator[tuple[str, int, str]]:
+        """Messages at which processes died, how many, and their states."""
+        db, queue, depth = self.db, self.queue, self.depth
+        some = {
+            "retrying": [each.message for each in self.retrying],
+            "dead": [each.message for each in queue.dead.list(db, SAMPLE)] if depth.dead else [],
+            "leased": [each.delivery.message for each in self.held],
+            "ready": queue.peek(db, SAMPLE) if depth.ready else [],
+        }
+        for state, messages in some.items():
+            yield from ((one.id, one.deaths, state) for one in messages if one.deaths)

@@ -18,6 +18,7 @@ from ..queues import queue_list
 from .diagnosis import OK, PROBLEM, WARNING, Finding
 
 if TYPE_CHECKING:
+    from fdbqueue.queue.admin.backlogs import WaitingMessages
     from fdbqueue.queue.admin.verification import Verification
     from fdbqueue.schema.catalogue import Pause
     from fdbqueue.schema.consumers import Running, Session, Work
@@ -49,7 +50,7 @@ Lines = Iterator[tuple[str, str, str, str]]
 """How bad it is, what was looked at, what is wrong, and what to do."""
 
 
-class Seen(Struct, frozen=True):
+class Seen(Struct):
     """What the doctor found out about a queue; times are in milliseconds.
 
     now_ms: the wall clock. pause: since when it is paused, and by whom. waiting_ms: for how long
@@ -76,7 +77,7 @@ class Seen(Struct, frozen=True):
     deadly: Sequence[tuple[str, int, str]] = ()
     holding: Sequence[tuple[tuple[str, int], tuple[str, str]]] = ()
     overdue_ms: Sequence[int] = ()
-    held: Sequence[queue_list.WaitingMessages] = ()
+    held: Sequence[WaitingMessages] = ()
     late: Sequence[tuple[str, int]] = ()
     groups: Sequence[Group] = ()
     producing: Sequence[str] = ()

@@ -11,7 +11,7 @@ from typer import Argument
 
 import fdbqueue
 
-from ...values.limits import KeyBacklog, KeyLimits, KeyState, LimitState, LimitSummary, OwnLimits
+from ...values.limits import KeyBacklog, KeyState, LimitState, LimitSummary, OwnLimits
 from .. import context, json_schema, listings, output, terminal
 from ..commands import Group
 from ..output import Done, Listed, Result, Shown
@@ -75,7 +75,7 @@ def list_(queue: str | None = OF_QUEUE, *, page: PageOptions) -> Listed:
 
     def row(each: LimitSummary, now_ms: int) -> tuple[object, ...]:
         places = "paused" if each.paused else _shown(each.concurrency)
-        waits = each.waiting, _since(each.since_ms, now_ms)
+        waits = each.waiting, terminal.since(each.since_ms, now_ms)
         return each.dimension, each.name, places, _shown(each.rate), *waits
 
     headers = ["dimension", "name", "concurrency", "rate", "waiting", "for"]
@@ -100,7 +100,9 @@ def _keys(name: str, page: PageOptions) -> Callable[[], output.View]:
 
     def row(each: ListedKey, now_ms: int) -> tuple[object, ...]:
         key, backlog, own = each
-        waits = (0, "") if backlog is None else (backlog.waiting, _since(backlog.since_ms, now_ms))
+        waits: tuple[object, ...] = 0, ""
+        if backlog is not None:
+            waits = backlog.waiting, terminal.since(backlog.since_ms, now_ms)
         return key, *waits, ", ".join(_limit(name, value) for name, value in own.items())
 
     def json(each: ListedKey) -> dict[str, Any]:
@@ -111,10 +113,6 @@ def _keys(name: str, page: PageOptions) -> Callable[[], output.View]:
     headers = ["key", "waiting", "for", "own limits"]
     nothing = f"no message of queue {name} waits for a slot, and no key has limits of its own"
     return listings.listing("key", read, lambda each: each[0], headers, row, json, nothing, page)
-
-
-def _since(since_ms: int | None, now_ms: int) -> str:
-    return "" if since_ms is None else terminal.age(now_ms - since_ms)
 
 
 def _limit(name: str, value: object) -> str:
@@ -136,12 +134,15 @@ def show(name: Name, queue: str | None = OF_QUEUE) -> Shown:
     db, limit = _opened(name, queue)
 
     def look() -> output.View:
+        from ...queue.admin import backlogs
+
         state = limit.state(db)
+        why = backlogs.waits_for(state, fdbqueue.Clock().wall_ms())
         fields = [
             *((what, _shown(value)) for what, value in _limits(state).items()),
             ("out", len(state.out)),
             ("waiting", state.waiting),
-            *([("", waits_for(state, fdbqueue.Clock().wall_ms()))] if state.waiting else []),
+            *([("", why)] if state.waiting else []),
         ]
         rows: list[tuple[object, ...]]
         if isinstance(state, KeyState):
@@ -153,31 +154,6 @@ def show(name: Name, queue: str | None = OF_QUEUE) -> Shown:
         return output.fields(fields, _json(state), output.table(headers, rows, [], ""))
 
     return look
-
-
-def waits_for(state: State, now_ms: int) -> str:
-    """What the messages of a limit wait for, for how long, and in which queues."""
-    limits = state.limits if isinstance(state, KeyState) else state
-    window = limits.places if isinstance(limits, KeyLimits) else None
-    if limits.paused:
-        reason = f"the {'key' if isinstance(state, KeyState) else 'limit'} is paused"
-    elif limits.concurrency is not None and len(state.out) >= limits.concurrency:
-        reason = f"waits for a slot: {len(state.out)} of {limits.concurrency} out"
-    elif isinstance(state, KeyState) and window is not None and state.in_window >= window:
-        reason = f"waits for a place in the window: {state.in_window} of {window} ready"
-    elif limits.rate is not None:
-        coming = max(0, (state.next_ms or now_ms) - now_ms)
-        reason = f"waits for its rate: next in {terminal.age(coming)}"
-    else:
-        reason = "waits for the end of a message, since the limit has changed"
-    if isinstance(state, KeyState):
-        oldest = _since(state.oldest_ms, now_ms)
-        return f"{reason}, the oldest {oldest}" if oldest else reason
-    some = sum(state.waiting_in.values())
-    queues = ", ".join(f"{count:,} in {name}" for name, count in sorted(state.waiting_in.items()))
-    of = "" if some == state.waiting else f"of the first {some:,}, "
-    since = "" if state.since_ms is None else f", for {_since(state.since_ms, now_ms)}"
-    return f"{reason}{since}; {of}{queues}"
 
 
 def _limits(state: State | LimitSummary) -> dict[str, Any]:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from msgspec import Struct
 from msgspec.structs import asdict
 
 import fdbqueue
-from fdbqueue.values.limits import KeyState, LimitState
 from fdbqueue.values.options import QueueOptions
 
 from ...errors import QueueNotFound
@@ -18,8 +16,6 @@ from ..output import Listed, Shown, View
 from ..parameters import Limit, QueueName, argument, flag, option
 from . import queue_options, worker_list
 
-LOOKED_AT, SHOWN = 1_000, 10
-"""At how many keys and limits with a backlog it looks, and how many it shows."""
 BATCH = 200
 """Queues whose oldest messages and consumers are read in one transaction."""
 STATES = ("ready", "waiting", "retrying", "scheduled", "leased", "dead", "done")
@@ -160,68 +156,23 @@ def show(name: QueueName) -> Shown:
     return lambda: _shown(db, queue)
 
 
-class WaitingMessages(Struct, frozen=True):
-    """Messages of a queue that wait for a key or a limit: for which, how many (of a limit, of its
-    first thousand), and why. since_ms: for how long, without a break, in milliseconds. paused:
-    whether the key or the limit is. last_ms: in how long its rate lets the last one come."""
-
-    gate: str
-    waiting: int
-    why: str
-    since_ms: int | None = None
-    paused: bool = False
-    last_ms: int | None = None
-
-
-def backlogs(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue) -> list[WaitingMessages]:
-    """What the messages of a queue wait for: the keys and limits for which the most wait."""
-    now_ms = fdbqueue.Clock().wall_ms()
-    keys = sorted(queue.keys.waiting(db, LOOKED_AT), key=lambda each: -each.waiting)[:SHOWN]
-    states = [queue.keys[each.key].state(db) for each in keys]
-    found = [_backlog(each.key, each.waiting, each, now_ms) for each in states]
-    # Limits are of all queues: only those for which this one's messages wait count here.
-    for limit in queue.limits.list(db, LOOKED_AT):
-        if limit.waiting:
-            state = queue.limits[limit.dimension, limit.name].state(db)
-            if queue.name in state.waiting_in:
-                gate = limit.dimension, limit.name
-                found.append(_backlog(gate, state.waiting_in[queue.name], state, now_ms))
-    return sorted(found, key=lambda each: -each.waiting)[:SHOWN]
-
-
-def _backlog(
-    gate: str | tuple[str, str], waiting: int, state: KeyState | LimitState, now_ms: int
-) -> WaitingMessages:
-    from fdbqueue.values import rates
-
-    from .limit import waits_for
-
-    limits = state.limits if isinstance(state, KeyState) else state
-    last_ms = None
-    if limits.rate is not None:
-        coming = max(0, (state.next_ms or now_ms) - now_ms)
-        last_ms = coming + (state.waiting - 1) * rates.parse(limits.rate).interval_us // 1000
-    since_ms = None if state.since_ms is None else now_ms - state.since_ms
-    about = json_schema.gate_text(gate), waiting, waits_for(state, now_ms)
-    return WaitingMessages(*about, since_ms, limits.paused, last_ms)
-
-
 def _shown(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue) -> View:
     """A queue: of one that cannot be read, only what is known of it."""
     from fdbqueue.messages.delivery import queue_limits
     from fdbqueue.queue import overview
+    from fdbqueue.queue.admin import backlogs
     from fdbqueue.queue.internals import Internals
 
     found, name, now_ms = of(db, queue), queue.name, fdbqueue.Clock().wall_ms()
     stored, inner = found.options, Internals(queue)
     # In how many seconds the rate lets the next message be taken; None if it does so now.
     coming: float | None = None
-    staged, waits, producing = 0, list[WaitingMessages](), list[str]()
+    staged, waits, producing = 0, list[backlogs.WaitingMessages](), list[str]()
     if found.unreadable is None:
         staged = sum(sink.rows for sink in queue.streams.undecided(db).values())
         if stored.rate is not None:
             coming = inner.read(db, lambda tr: queue_limits.next_seconds(tr, inner.scope(tr)))
-        waits = backlogs(db, queue) if found.depth.waiting else []
+        waits = backlogs.backlogs(db, queue) if found.depth.waiting else []
         processes = overview.processes(db, root=context.subspace())
         producing = worker_list.producing(processes, name, now_ms)
     limit, levels = stored.max_in_flight, sorted(found.levels.items())

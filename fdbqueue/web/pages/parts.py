@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...messages.streams.undecided import Undecided
 from ...queue.admin import finding
+from ...queue.admin.backlogs import waits_for
 from ...queue.internals import Internals
 from ...schema.streams import SinkState
 from ..site import Values, Visit, cut, number
@@ -52,6 +53,7 @@ def keys(visit: Visit) -> Values:
         "following": following,
         "key": key,
         "state": queue.keys[key].state(db) if key else None,
+        "waits_for": waits_for,
     }
 
 
@@ -65,6 +67,7 @@ def limits(visit: Visit) -> Values:
     return {
         "queue": None,
         "state": known[dimension, name].state(db) if dimension or name else None,
+        "waits_for": waits_for,
         # One by one: each may have a thousand messages that are out.
         "limits": [known[each.dimension, each.name].state(db) for each in shown],
         "first": not all(after),
