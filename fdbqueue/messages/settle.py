@@ -278,6 +278,9 @@ class Ending:
         self.deliveries: list[Delivery] = []
         for one in held:
             if type(one) is WholeRow:
+                if not one.row.key.startswith(keys.lease.prefix):
+                    self.deliveries += one.deliveries  # Of another queue: this one has no lease.
+                    continue
                 # With a conflict: of two that settle or cut this row, one fails. Its unchanged
                 # value proves all its leases, so that no lease is opened.
                 self._rows.append((one, tr.get(one.row.key)))

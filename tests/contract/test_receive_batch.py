@@ -195,6 +195,32 @@ def test_nothing_is_settled_twice_at_once(db: fdb.Database, queue: Queue[bytes])
 # -- by verdicts ----------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    "settles",
+    [
+        lambda queue, db, batch: queue.ack(db, batch),
+        lambda queue, db, batch: queue.release(db, batch),
+        lambda queue, db, batch: queue.settle(db, batch, {batch[0].id: Reject("no")}),
+        lambda queue, db, batch: queue.receive_batch(db, 1, ack=batch),
+        lambda queue, db, batch: queue.extend(db, batch, 60),
+    ],
+    ids=["ack", "release", "settle", "ack with the next", "extend"],
+)
+def test_the_batch_of_another_queue_is_lost_here_and_stays_there(
+    db: fdb.Database, queue: Queue[bytes], space: fdb.Subspace, settles: Callable[..., object]
+) -> None:
+    other = Queue.create(db, "other", root=space)
+    queue.enqueue_many(db, HUNDRED)
+    batch = queue.receive_batch(db, 70)
+    with pytest.raises(LeaseLost) as lost:
+        settles(other, db, batch)
+    assert len(lost.value.lost) == 70
+    for each in (queue, other):
+        sound(db, each)
+    queue.ack(db, batch)
+    assert queue.depth(db).done == 70
+
+
 @pytest.mark.parametrize("own", [False, True])
 def test_each_message_is_settled_by_its_verdict(
     db: fdb.Database, queue: Queue[bytes], own: bool
