@@ -399,13 +399,18 @@ def _matching(
     ]
     if not verb.leaves:
         kinds.sort(key=lambda kind: kind is QueueKeys.waiting)
+    place = resume
     for kind in kinds:
-        for each in queue._read(db, partial(_plan, queue, verb.target, kind)):
-            # Everything before the range with this place was done by the run that was interrupted.
-            if resume and not each.start <= resume <= each.stop:
-                continue
-            following, resume = resume or each.start, b""
-            while following:
+        ranges = queue._read(db, partial(_plan, queue, verb.target, kind))
+        # Everything before the kind with this place was done by the run that was interrupted, and
+        # there all that stands before it: ranges may end earlier by now.
+        every = queue._keys.kind(kind)
+        if place and not every.start < place <= every.stop:
+            continue
+        begins, place = place, b""
+        for each in ranges:
+            following = max(each.start, begins)
+            while following and following < each.stop:
                 rest = slice(following, each.stop)
                 terms = kind, states, lambda one: one.id not in changed and wanted(one), rest
                 page = partial(_page, queue, verb, terms, most)
@@ -419,6 +424,9 @@ def _matching(
                     changed.update(row.message.id for row in found.rows)
                 if found.looked:
                     yield Progress(taken, looked, following or each.stop, new)
+    if place:
+        problem = "is no place of this verb with these states in this queue: begin without it"
+        raise InvalidArgument(argument="resume", value=resume, problem=problem)
 
 
 def _plan(queue: Handle, target: Handle | None, kind: Kind, tr: fdb.Transaction) -> list[slice]:

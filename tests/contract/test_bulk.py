@@ -143,6 +143,37 @@ def test_a_copy_that_was_interrupted_goes_on_behind(
 
 
 @pytest.mark.usefixtures("small_pages")
+def test_it_goes_on_although_what_was_left_of_its_level_is_gone(
+    db: Database, space: Subspace
+) -> None:
+    # Given a purge of a sorted queue that was interrupted in the first of two levels
+    queue = Queue.create(db, "sorted", root=space, sort="n")
+    for n in range(8):
+        queue.enqueue(db, b"%d" % n, priority=9 if n < 4 else 1, headers={"n": n})
+    first = queue.purge(db, progress=Steps(1))
+    assert first.taken == 2
+    # When others take the rest of that level, and it goes on
+    queue.receive_many(db, 2, at_most_once=True)
+    assert queue.purge(db, resume=first.place).taken == 4
+    # Then nothing is left
+    assert ready(db, queue) == []
+
+
+@pytest.mark.usefixtures("small_pages")
+def test_it_does_not_go_on_at_a_place_of_something_else(
+    db: Database, filled: Queue, other: Queue
+) -> None:
+    place = filled.count(db, progress=Steps(1)).place
+    other.enqueue(db, b"")
+    for queue, states in ((other, "ready"), (filled, "dead")):
+        with pytest.raises(InvalidArgument, match="resume"):
+            queue.purge(db, states=states, resume=place)
+    with pytest.raises(InvalidArgument, match="resume"):
+        filled.purge(db, resume=b"somewhere")
+    assert (len(ready(db, filled)), len(ready(db, other))) == (30, 1)
+
+
+@pytest.mark.usefixtures("small_pages")
 def test_a_full_target_stops_a_move_and_loses_nothing(
     db: Database, space: Subspace, filled: Queue
 ) -> None:
