@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Callable
 from functools import lru_cache
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -17,10 +19,13 @@ from ..errors import QueueNotFound, StoreError, StoreNotFound, StoreNotShared
 from ..queue.internals import Internals
 from ..queue.queue import Queue
 from ..schema.keys import DEFAULT_ROOT
+from ..schema.scope import Scope
 from ..store import binding
 from ..store.binding import Engine, Store, fdb, transactional
 from ..values.serializers import Declared
 from .source.settings import Location
+
+R = TypeVar("R")
 
 
 class SharedQueue(Struct, frozen=True):
@@ -52,6 +57,12 @@ class SharedQueue(Struct, frozen=True):
         """
         _verify(self)
         return open_store(self.location.store), _handle(self.location)._only(self.identity)
+
+    def read(self, body: Callable[[fdb.Transaction, Scope], R]) -> R:
+        """What ``body`` reads of the queue, in a transaction of its own."""
+        db, queue = self.open()
+        inside = Internals(queue)
+        return inside.read(db, lambda tr: body(tr, inside.scope(tr)))
 
 
 @lru_cache(maxsize=64)

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 
+from msgspec import Struct
+
 from ..errors import InvalidArgument
 from ..messages import run
 from ..messages.place import fence
@@ -34,8 +36,7 @@ PassedRow = tuple[int, bytes, int, int]
 """What is to pass: its level, its key, how many messages it is, and their bytes."""
 
 
-@dataclass(slots=True)
-class Stretch:
+class Stretch(Struct, array_like=True):
     """Messages that stand together: their level, from which place to which, and how many."""
 
     level: int

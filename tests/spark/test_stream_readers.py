@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import time
+from base64 import b64encode
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
@@ -679,13 +680,13 @@ def test_a_checkpoint_of_something_else_is_refused(
         with pytest.raises(CorruptData, match="checkpoint"):
             latest(taking, offset)
     with pytest.raises(CorruptData, match="checkpoint"):
-        latest(looking, {**looked, "levels": {"0": "x"}})
-    place = queue._keys.place_after(99).hex()
-    behind = {**looked, "levels": {**looked["levels"], "5": [place, place, 0]}}
+        latest(looking, {**looked, "levels": ["x"]})
+    place = b64encode(queue._keys.place_after(99)).decode()
+    behind = {**looked, "levels": [*looked["levels"], [5, place, place, 0]]}
     with pytest.raises(InvalidInput, match="restored"):
         latest(browser(source), behind)
     with pytest.raises(CorruptData, match="level"):
-        latest(looking, {**looked, "levels": {"10": ["00", "00", 0]}})
+        latest(looking, {**looked, "levels": [[10, "AA==", "AA==", 0]]})
 
 
 @pytest.mark.parametrize("make", [browser, consumer])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from functools import partial
 
 from msgspec.structs import replace
 from pyspark.sql.datasource import (
@@ -20,39 +20,33 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import IntegralType, StringType, StructType
 
-from ...errors import InvalidOptions
 from ...messages import history
 from ...messages.streams import table_scan
 from ...queue.internals import Internals
-from ...queue.queue import Queue
 from ...schema.keys import LOWEST, QueueKeys
+from ...schema.scope import Scope
 from ...store.binding import fdb
 from . import places, tables
-from .columns import TABLES, Layout
+from .columns import TABLES
 from .leading import leading
-from .settings import BATCH, PLACES, Location, UserOptions
+from .settings import BATCH, PLACES
 from .tables import HISTORY, LATER, ReadSettings, RowFilter, Scan
 
 
 class BatchReadSettings(ReadSettings, frozen=True, kw_only=True):
     """The options of a batch read. pushdown: None if they do not say."""
 
+    KNOWN = BATCH
     partition_bytes: int
     pushdown: bool | None
     skip_expiring: int
 
-    @classmethod
-    def of(cls, texts: Mapping[str, str]) -> BatchReadSettings:
-        """Parse and check. Raises ``InvalidOptions``, ``InvalidSelector``, ``InvalidArgument``."""
-        options = UserOptions(texts, BATCH)
-        layout, row_filter = Layout.of(options), RowFilter(**options.fields(RowFilter))
-        if row_filter.selector is not None and layout.table == HISTORY:
-            raise InvalidOptions(option="selector", problem="it selects messages, not history")
-        for name in PLACES:
-            if name in options and layout.table != "ready":
-                raise InvalidOptions(option=name, problem="of tables, only ready has places")
-        location = Location.of(options)
-        return cls(location=location, layout=layout, row_filter=row_filter, **options.fields(cls))
+    def problems(self) -> Iterator[tuple[str, str]]:
+        if self.row_filter.selector is not None and self.layout.table == HISTORY:
+            yield "selector", "it selects messages, not history"
+        for name, given in zip(PLACES, self.places, strict=True):
+            if given and self.layout.table != "ready":
+                yield name, "of tables, only ready has places"
 
 
 class BatchReader(tables.TableReader, DataSourceReader):
@@ -64,12 +58,11 @@ class BatchReader(tables.TableReader, DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Ranges of each level, none of them too large for a transaction."""
         db, queue = self._queue.open()
-        size, ranges = self._settings.partition_bytes, _ranges(db, queue, self._settings)
-        partitions: list[InputPartition] = [
-            Scan(self._settings.layout.table, ((cut.start, cut.stop),))
-            for cut in table_scan.split(db, Internals(queue).keys, ranges, size)
-        ]
-        return partitions or [InputPartition(None)]
+        ranges = self._queue.read(partial(_ranges, settings=self._settings))
+        size, table = self._settings.partition_bytes, self._settings.layout.table
+        cuts = table_scan.split(db, Internals(queue).keys, ranges, size)
+        scans = [Scan(table, ((cut.start, cut.stop),)) for cut in cuts]
+        return [*scans] or [InputPartition(None)]
 
 
 class FilteringReader(BatchReader):
@@ -81,7 +74,7 @@ class FilteringReader(BatchReader):
     @leading()
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Narrow the read down. Spark still evaluates every condition, so it may be coarse."""
-        row_filter, layout = self._settings.row_filter, self._settings.layout
+        layout, row_filter = self._settings.layout, self._settings.row_filter
         time = tables.TIMES.get(layout.table, "enqueued_at")
         columns = TABLES[layout.table] | layout.header_columns
         for each in filters:
@@ -93,7 +86,11 @@ class FilteringReader(BatchReader):
                 continue
             column = path[0]
             if column == "level":
-                row_filter = _of_levels(row_filter, each, value, self._queue.levels)
+                known, holds = row_filter.levels, tables.COMPARE[type(each)]
+                some = range(self._queue.levels) if known is None else known
+                row_filter = replace(
+                    row_filter, levels=frozenset(level for level in some if holds(level, value))
+                )
             elif column == time and isinstance(value, datetime):
                 row_filter = _of_time(row_filter, each, value)
             elif isinstance(columns.get(column), StringType | IntegralType) and (
@@ -102,12 +99,6 @@ class FilteringReader(BatchReader):
                 row_filter = replace(row_filter, conditions=(*row_filter.conditions, each))
         self._settings = replace(self._settings, row_filter=row_filter)
         return filters
-
-
-def _of_levels(row_filter: RowFilter, each: Filter, value: Any, levels: int) -> RowFilter:
-    known = range(levels) if row_filter.levels is None else row_filter.levels
-    holds = tables.COMPARE[type(each)]
-    return replace(row_filter, levels=frozenset(level for level in known if holds(level, value)))
 
 
 def _of_time(row_filter: RowFilter, each: Filter, value: datetime) -> RowFilter:
@@ -121,41 +112,28 @@ def _of_time(row_filter: RowFilter, each: Filter, value: datetime) -> RowFilter:
     return row_filter
 
 
-def _ranges(db: fdb.Database, queue: Queue, settings: BatchReadSettings) -> list[slice]:
+def _ranges(tr: fdb.Transaction, scope: Scope, settings: BatchReadSettings) -> list[slice]:
     """The key ranges of a table."""
-    keys, row_filter, table = Internals(queue).keys, settings.row_filter, settings.layout.table
+    keys, row_filter, table = scope.keys, settings.row_filter, settings.layout.table
     whole = {"leased": keys.lease, "dead": keys.dead, "waiting": keys.waiting}
     if table in whole:
         return [whole[table].rows]
     if table == HISTORY:
-        kept = Internals(queue).read(
-            db, lambda tr: history.lines(tr, Internals(queue).scope(tr), settings.skip_expiring)
-        )
-        return [kept]
-    levels = row_filter.levels
-    if levels is None:
-        levels = frozenset(range(queue.options(db).levels))
-    if table in LATER:
-        each = [_due(keys, level, row_filter) for level in sorted(levels)]
-        return [one for one in each if one.start < one.stop]
-    if not any(settings.places):
-        return [keys.ready.under(level) for level in sorted(levels)]
+        return [history.lines(tr, scope, settings.skip_expiring)]
+    levels = range(scope.options.levels) if row_filter.levels is None else row_filter.levels
+    begins, ends = (places.find(tr, scope, some) for some in settings.places)
 
-    def find(tr: fdb.Transaction) -> tuple[dict[int, bytes], dict[int, bytes]]:
-        scope, (starts, ends) = Internals(queue).scope(tr), settings.places
-        return places.find(tr, scope, starts), places.find(tr, scope, ends)
-
-    begins, ends = Internals(queue).read(db, find)
-    each = [
-        slice(
-            keys.ready_from(level, begins.get(level, LOWEST)).start,
-            keys.ready_from(level, ends[level]).start
+    def within(level: int) -> slice:
+        if table in LATER:
+            return _due(keys, level, row_filter)
+        every = keys.ready_from(level, begins.get(level, LOWEST))
+        return (
+            slice(every.start, keys.ready_from(level, ends[level]).start)
             if level in ends
-            else keys.ready.under(level).stop,
+            else every
         )
-        for level in sorted(levels)
-    ]
-    return [one for one in each if one.start < one.stop]
+
+    return [each for each in map(within, sorted(levels)) if each.start < each.stop]
 
 
 def _due(keys: QueueKeys, level: int, row_filter: RowFilter) -> slice:
@@ -175,8 +153,5 @@ def reader(options: Mapping[str, str], schema: StructType, pushdown: bool = Fals
     """
     settings = BatchReadSettings.of(options)
     queue = settings.find(schema)
-    levels = settings.row_filter.levels or frozenset()
-    if any(level >= queue.levels for level in levels):
-        raise InvalidOptions(option="levels", problem=f"the levels are 0 to {queue.levels - 1}")
     given = pushdown if settings.pushdown is None else settings.pushdown
     return (FilteringReader if given else BatchReader)(settings, schema, queue)

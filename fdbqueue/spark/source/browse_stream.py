@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from typing import Any
 
+from msgspec import ValidationError, convert, to_builtins
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 
@@ -21,6 +21,7 @@ from ...queue.internals import Internals
 from ...queue.queue import Queue
 from ...schema import once
 from ...schema.keys import LOWEST
+from ...schema.scope import Scope
 from ...store.binding import fdb
 from ...subscriptions.external_cursors import PassedMessages, Stretch
 from . import tables
@@ -152,14 +153,13 @@ class BrowseReader(StreamReader):
     def _verify_kept(self, db: fdb.Database, queue: Queue, places: Mapping[int, bytes]) -> int:
         """Raise ``RowsLost`` if rows were removed that no batch had; returns the version."""
 
-        def look(tr: fdb.Transaction) -> tuple[int, bool]:
-            scope, place = Internals(queue).scope(tr), places.get(0, LOWEST)
-            lost = self._table.lost(tr, scope, place, self._progress.seen)
+        def look(tr: fdb.Transaction, scope: Scope) -> tuple[int, bool]:
+            lost = self._table.lost(tr, scope, places.get(0, LOWEST), self._progress.seen)
             return scope.version(tr), lost
 
         if self._settings.layout.table != HISTORY:
             return 0
-        version, lost = Internals(queue).read(db, look)
+        version, lost = self._queue.read(look)
         if lost and self._settings.fail_on_data_loss:
             raise tables.lines_lost(queue)
         return version
@@ -174,25 +174,19 @@ class BrowseReader(StreamReader):
 
     def _offset(self, levels: Levels) -> Offset:
         """The offset behind a batch: in each level, from where to where it goes."""
-        stored = {
-            str(level): [each.begin.hex(), each.end.hex(), each.messages]
-            for level, each in sorted(levels.items())
-        }
-        messages = sum(each.messages for each in levels.values())
-        return {**self.identify(), "levels": stored, "messages": messages}
+        every = [levels[level] for level in sorted(levels)]
+        messages = sum(each.messages for each in every)
+        return {**self.identify(), "levels": to_builtins(every), "messages": messages}
 
     def _parse(self, offset: Offset) -> Levels:
         """What an offset has of each level. Raises ``InvalidInput``, ``CorruptData``."""
-        stored: Any = self.verify(offset).get("levels")
         try:
-            levels = {
-                int(level): Stretch(int(level), bytes.fromhex(begin), bytes.fromhex(end), int(n))
-                for level, (begin, end, n) in stored.items()
-            }
-            if not levels.keys() <= set(range(self._queue.levels)):
-                raise ValueError(f"there is no level {max(levels)}")
-        except (AttributeError, TypeError, ValueError) as error:
-            raise CorruptData(what="the checkpoint", problem=repr(error)) from None
+            stored = convert(self.verify(offset).get("levels"), list[Stretch])
+        except ValidationError as error:
+            raise CorruptData(what="the checkpoint", problem=str(error)) from None
+        levels = {each.level: each for each in stored}
+        if not levels.keys() <= set(range(self._queue.levels)):
+            raise CorruptData(what="the checkpoint", problem=f"there is no level {max(levels)}")
         return levels
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from difflib import SequenceMatcher
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -21,15 +21,15 @@ from ..stores import SharedQueue
 from . import batch_read, browse_stream, consume_stream, stream_offsets, write
 from .columns import Decoder, Layout
 from .leading import leading
-from .settings import BATCH, SPARKS, STREAM, WRITE, Location, Option, UserOptions
+from .settings import BATCH, STREAM, Location, UserOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_SETTINGS: tuple[tuple[Mapping[str, Option], Callable[[Mapping[str, str]], object]], ...] = (
-    (BATCH, batch_read.BatchReadSettings.of),
-    (STREAM, stream_offsets.StreamSettings.of),
-    ({**WRITE, **SPARKS}, write.WriteSettings.of),
+_SETTINGS: tuple[Any, ...] = (
+    batch_read.BatchReadSettings,
+    stream_offsets.StreamSettings,
+    write.WriteSettings,
 )
 
 
@@ -63,12 +63,12 @@ class FdbQueueSource(DataSource):
         options = {} if "provider" in options else options
         super().__init__(options)  # type: ignore[arg-type]
         problems: list[tuple[float, InvalidInput]] = []
-        for known, check in _SETTINGS:
+        for kind in _SETTINGS:
             try:
-                check(options)
+                kind.of(options)
                 return
             except InvalidInput as error:
-                problems.append((sum(_likeness(name, known) for name in options), error))
+                problems.append((sum(_likeness(name, kind.KNOWN) for name in options), error))
         # Of the kind whose options are most like those that were given: it is the one that was
         # meant.
         raise max(problems, key=lambda each: each[0])[1]

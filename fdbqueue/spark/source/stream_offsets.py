@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple, Self
 
 from pyspark.sql.datasource import DataSourceStreamReader
@@ -23,7 +24,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from ...errors import CorruptData, InvalidInput, InvalidOptions, QueueError
+from ...errors import CorruptData, InvalidInput, QueueError
 from ...messages.streams import table_scan
 from ...messages.streams.planning import BatchLimits
 from ...messages.streams.table_scan import ScanPage
@@ -37,14 +38,14 @@ from ...subscriptions.start_position import FIRST, NOW, StartPosition
 from ..stores import SharedQueue
 from . import browsed, places, tables
 from .browsed import BrowsedReady
-from .columns import Layout
 from .leading import leading
 from .places import Places
-from .settings import STREAM, Location, UserOptions
+from .settings import STREAM
 
 BROWSE, CONSUME = "browse", "consume"
 _EARLIER = "an earlier queue of the same name, whose identity was"
 _NO_END = 1 << 62
+_COUNTED = ("ready", "waiting", "retrying", "scheduled", "leased", "dead")
 _FIRST: Places = ((None, StartPosition.of("startingOffsets", FIRST)),)
 _NOW: Places = ((None, StartPosition.of("startingTimestamp", NOW)),)
 
@@ -54,6 +55,7 @@ Offset = dict[str, Any]
 class StreamSettings(tables.ReadSettings, frozen=True, kw_only=True):
     """The options of a stream."""
 
+    KNOWN = STREAM
     mode: str
     consumer: str | None
     starting_timestamp: int | None
@@ -64,17 +66,7 @@ class StreamSettings(tables.ReadSettings, frozen=True, kw_only=True):
     partitions: int | None
     fail_on_data_loss: bool
 
-    @classmethod
-    def of(cls, texts: Mapping[str, str]) -> StreamSettings:
-        """Parse and check. Raises ``InvalidOptions``, ``InvalidArgument``."""
-        options = UserOptions(texts, STREAM)
-        location, layout = Location.of(options), Layout.of(options)
-        settings = cls(location=location, layout=layout, **options.fields(cls))
-        for option, problem in settings._problems():
-            raise InvalidOptions(option=option, problem=problem)
-        return settings
-
-    def _problems(self) -> Iterator[tuple[str, str]]:
+    def problems(self) -> Iterator[tuple[str, str]]:
         table, (starts, ends) = self.layout.table, self.places
         if self.mode == CONSUME:
             if table != "ready":
@@ -165,16 +157,8 @@ class StreamReader(tables.TableReader, DataSourceStreamReader, SupportsTriggerAv
         db, queue = self._queue.open()
         depth, since_ms = queue.depth(db), queue.admin.ready_since_ms(db)
         lag_ms = 0 if since_ms is None else max(0, Internals(queue).clock.now_ms(db) - since_ms)
-        told = {
-            "queue": queue.name,
-            "ready": depth.ready,
-            "waiting": depth.waiting,
-            "retrying": depth.retrying,
-            "scheduled": depth.scheduled,
-            "leased": depth.leased,
-            "dead": depth.dead,
-            "lagMs": lag_ms,
-        }
+        told = {"queue": queue.name, **{each: getattr(depth, each) for each in _COUNTED}}
+        told["lagMs"] = lag_ms
         if self._settings.mode == CONSUME:
             told |= {
                 "numMessagesOutstanding": depth.ready + depth.waiting,
@@ -219,9 +203,7 @@ class StreamReader(tables.TableReader, DataSourceStreamReader, SupportsTriggerAv
 
     def ends(self) -> dict[int, int]:
         """How far each level reaches now."""
-        db, queue = self._queue.open()
-        table = self._table
-        return Internals(queue).read(db, lambda tr: table.ends(tr, Internals(queue).scope(tr)))
+        return self._queue.read(self._table.ends)
 
     def limits(self, limit: ReadLimit) -> BatchLimits:
         """The limits of a batch, of Spark and of the options."""
@@ -231,10 +213,7 @@ class StreamReader(tables.TableReader, DataSourceStreamReader, SupportsTriggerAv
         _, ends = self._settings.places
         if ends:
             if self._progress.bounds is None:
-                db, queue = self._queue.open()
-                found = Internals(queue).read(
-                    db, lambda tr: places.find(tr, Internals(queue).scope(tr), ends)
-                )
+                found = self._queue.read(partial(places.find, places=ends))
                 self._progress.bounds = {
                     level: QueueKeys.parse_place(place) for level, place in found.items()
                 }

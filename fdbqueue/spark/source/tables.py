@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 from msgspec import Struct
@@ -22,7 +22,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from ...errors import RowsLost
+from ...errors import InvalidOptions, RowsLost
 from ...messages import history
 from ...messages.run import NOWHERE
 from ...messages.streams import table_scan
@@ -40,7 +40,7 @@ from . import places
 from .columns import ColumnRows, Decoder, Layout, decoding, enqueued_at, values
 from .leading import leading
 from .places import Places
-from .settings import Location
+from .settings import Location, Option, UserOptions
 
 HISTORY = "history"
 TIMES = {"retrying": "due_at", "scheduled": "due_at", "dead": "died_at", HISTORY: "at"}
@@ -222,13 +222,32 @@ class Scan(InputPartition):
 
 
 class ReadSettings(Struct, frozen=True, kw_only=True):
-    """The options of every read."""
+    """The options of every read. KNOWN: all that may be given."""
 
+    KNOWN: ClassVar[Mapping[str, Option]]
     location: Location
     layout: Layout
     row_filter: RowFilter = EVERYTHING
     starting_offsets: Places | None
     ending_offsets: Places | None
+
+    @classmethod
+    def of(cls, texts: Mapping[str, str]) -> Self:
+        """Parse and check. Raises ``InvalidOptions``, ``InvalidSelector``, ``InvalidArgument``."""
+        options = UserOptions(texts, cls.KNOWN)
+        settings = cls(
+            location=Location.of(options),
+            layout=Layout.of(options),
+            row_filter=RowFilter(**options.fields(RowFilter)),
+            **options.fields(cls),
+        )
+        for option, problem in settings.problems():
+            raise InvalidOptions(option=option, problem=problem)
+        return settings
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Options that do not fit the others, and why."""
+        raise NotImplementedError
 
     @property
     def places(self) -> tuple[Places, Places]:
@@ -245,6 +264,8 @@ class ReadSettings(Struct, frozen=True, kw_only=True):
         Decoder(self.layout, schema)
         queue = SharedQueue.find(self.location)
         places.check(sum(self.places, ()), queue.levels)
+        if any(level >= queue.levels for level in self.row_filter.levels or ()):
+            raise InvalidOptions(option="levels", problem=f"the levels are 0 to {queue.levels - 1}")
         return queue
 
 

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Self
 
 import pyarrow as pa
 from msgspec import Struct
@@ -29,7 +29,7 @@ from ..stores import SharedQueue
 from . import encoding
 from .encoding import Encoder
 from .leading import leading
-from .settings import SPARKS, WRITE, Location, UserOptions
+from .settings import SPARKS, WRITE, Location, Option, UserOptions
 
 _QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 """Properties of the jobs of a streaming query."""
@@ -39,8 +39,9 @@ CommitMessages = Sequence[WriterCommitMessage | None]
 
 
 class WriteSettings(Struct, frozen=True):
-    """The options of a write."""
+    """The options of a write. KNOWN: all that may be given."""
 
+    KNOWN: ClassVar[Mapping[str, Option]] = {**WRITE, **SPARKS}
     location: Location
     id: str | None
     batch: int | None
@@ -52,7 +53,7 @@ class WriteSettings(Struct, frozen=True):
     @classmethod
     def of(cls, texts: Mapping[str, str]) -> WriteSettings:
         """Parse and check. Raises ``InvalidOptions``, ``InvalidArgument``."""
-        options = UserOptions(texts, {**WRITE, **SPARKS})
+        options = UserOptions(texts, cls.KNOWN)
         return cls(Location.of(options), **options.fields(cls))
 
 
