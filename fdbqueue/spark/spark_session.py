@@ -66,31 +66,29 @@ def local(
     page. An active session is returned as it is. Raises ``MissingPackage``.
     """
     check_java()
-    flags = [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", *(_FAST_START if short else ())]
+    logging = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
+    flags = [logging, *(_FAST_START if short else ()), java_options]
     with _starting:
-        return _local(name, master, " ".join([*flags, java_options]).strip(), config or {})
+        from pyspark import sql
 
-
-def _local(name: str, master: str, java_options: str, config: Mapping[str, str]) -> SparkSession:
-    from pyspark import sql
-
-    # PySpark warns at every start beside a newer pandas, which nothing here needs.
-    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")
-    session = sql.SparkSession.getActiveSession()
-    if session is None:
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-        # Settings of the session come too late for these: Java reads them as it starts.
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        os.environ.setdefault(
-            "PYSPARK_SUBMIT_ARGS", f'--driver-java-options "{java_options}" pyspark-shell'
-        )
-        builder = sql.SparkSession.builder.appName(name).master(master)
-        for key, value in {**_CONFIG, **config}.items():
-            builder = builder.config(key, value)
-        session = builder.getOrCreate()
-    register(session)
-    return session
+        # PySpark warns at every start beside a newer pandas, which nothing here needs.
+        warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")
+        session = sql.SparkSession.getActiveSession()
+        if session is None:
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+            os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+            # Settings of the session come too late for these: Java reads them as it starts.
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+            os.environ.setdefault(
+                "PYSPARK_SUBMIT_ARGS",
+                f'--driver-java-options "{" ".join(flags).strip()}" pyspark-shell',
+            )
+            builder = sql.SparkSession.builder.appName(name).master(master)
+            for key, value in {**_CONFIG, **(config or {})}.items():
+                builder = builder.config(key, value)
+            session = builder.getOrCreate()
+        register(session)
+        return session
 
 
 def register(spark: SparkSession) -> None:

@@ -9,32 +9,23 @@ from __future__ import annotations
 import json
 import re
 from collections import deque
-from collections.abc import Iterator
+from typing import Any
 
 from pyspark.sql import types
 
-SIMPLE: dict[str, types.DataType] = {
-    "STRING": types.StringType(),
-    "BOOLEAN": types.BooleanType(),
-    "TINYINT": types.ByteType(),
-    "BYTE": types.ByteType(),
-    "SMALLINT": types.ShortType(),
-    "SHORT": types.ShortType(),
-    "INT": types.IntegerType(),
-    "INTEGER": types.IntegerType(),
-    "BIGINT": types.LongType(),
-    "LONG": types.LongType(),
-    "FLOAT": types.FloatType(),
-    "REAL": types.FloatType(),
-    "DOUBLE": types.DoubleType(),
-    "DATE": types.DateType(),
-    "TIMESTAMP": types.TimestampType(),
-    "TIMESTAMP_LTZ": types.TimestampType(),
-    "TIMESTAMP_NTZ": types.TimestampNTZType(),
-    "BINARY": types.BinaryType(),
+_NAMES = {
+    "TINYINT": "byte",
+    "SMALLINT": "short",
+    "INT": "integer",
+    "BIGINT": "long",
+    "REAL": "float",
+    "DEC": "decimal",
+    "NUMERIC": "decimal",
+    "TIMESTAMP_LTZ": "timestamp",
 }
-"""Types without parameters, by their names in SQL."""
-_DECIMAL = ("DECIMAL", "DEC", "NUMERIC")
+"""The names of types in JSON, where SQL has others."""
+_SIMPLE = {"string", "boolean", "byte", "short", "integer", "long", "float", "double", "date"}
+_SIMPLE |= {"timestamp", "timestamp_ntz", "binary"}
 _TOKEN = re.compile(r"`(?:[^`]|``)+`|'(?:[^'\\]|\\.|'')*'|\w+|\S")
 
 
@@ -46,10 +37,10 @@ def parse(text: str) -> types.StructType:
         except Exception as error:
             raise ValueError(f"it is not the JSON of a StructType: {error!r}") from None
     found = _Parser(text)
-    schema = types.StructType(list(found.fields()))
+    schema = found.struct()
     if found.tokens:
         raise ValueError(f"{found.tokens[0]!r} follows the last field")
-    return schema
+    return types.StructType.fromJson(schema)
 
 
 class _Parser:
@@ -74,47 +65,44 @@ class _Parser:
             self.tokens.popleft()
         return found
 
-    def fields(self) -> Iterator[types.StructField]:
+    def struct(self) -> dict[str, Any]:
         """Fields, up to what is none."""
-        while True:
+        fields: list[dict[str, Any]] = []
+        while not fields or self.accept(","):
             name = self.take("a field")
             if not re.fullmatch(r"`.*`|\w+", name, re.DOTALL):
                 raise ValueError(f"{name!r} is not the name of a field")
             self.accept(":")
-            type_ = self.type()
+            field = {"name": name.strip("`").replace("``", "`"), "type": self.type()}
+            fields.append({**field, "nullable": True, "metadata": {}})
             if self.accept("NOT"):
                 self.take("'NULL'", "NULL")
             if self.accept("COMMENT"):
                 self.take("a comment")
-            yield types.StructField(name.strip("`").replace("``", "`"), type_)
-            if not self.accept(","):
-                return
+        return {"type": "struct", "fields": fields}
 
-    def type(self) -> types.DataType:
-        """A type."""
+    def type(self) -> Any:
+        """A type, as JSON says it."""
         word = self.take("a type")
-        name = word.upper()
-        if name in SIMPLE:
-            return SIMPLE[name]
-        if name in _DECIMAL:
-            digits = []
-            if self.accept("("):
-                digits.append(int(self.take("a number")))
-                if self.accept(","):
-                    digits.append(int(self.take("a number")))
-                self.take("')'", ")")
-            return types.DecimalType(*digits)
-        if name not in ("STRUCT", "ARRAY", "MAP"):
+        name = _NAMES.get(word.upper(), word.lower())
+        made: Any = name
+        if name == "decimal" and self.accept("("):
+            digits = int(self.take("a number"))
+            scale = int(self.take("a number")) if self.accept(",") else 0
+            self.take("')'", ")")
+            made = f"decimal({digits},{scale})"
+        elif name in ("struct", "array", "map"):
+            self.take("'<'", "<")
+            if name == "struct":
+                made = self.struct()
+            elif name == "array":
+                made = {"type": name, "elementType": self.type(), "containsNull": True}
+            else:
+                key = self.type()
+                self.take("','", ",")
+                made = {"type": name, "keyType": key, "valueType": self.type()}
+                made["valueContainsNull"] = True
+            self.take("'>'", ">")
+        elif name not in _SIMPLE and name != "decimal":
             raise ValueError(f"{word!r} is no type that JSON is read as")
-        self.take("'<'", "<")
-        made: types.DataType
-        if name == "STRUCT":
-            made = types.StructType(list(self.fields()))
-        elif name == "ARRAY":
-            made = types.ArrayType(self.type())
-        else:
-            key = self.type()
-            self.take("','", ",")
-            made = types.MapType(key, self.type())
-        self.take("'>'", ">")
         return made

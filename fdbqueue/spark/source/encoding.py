@@ -7,7 +7,6 @@ from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
-from msgspec import Struct
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -80,6 +79,7 @@ COLUMNS: dict[str, tuple[str, Callable[[DataType], bool]]] = {
 """
 _KNOWN = ", ".join(COLUMNS)
 
+Convert = Callable[[Any], Any]
 OnInvalid = Callable[[int, str], None]
 """Takes the number of an invalid row in its partition, and the problem."""
 
@@ -93,28 +93,28 @@ class Encoder:
     def __init__(self, schema: StructType, content_type: str | None) -> None:
         self._names = schema.fieldNames()
         types = {each.name: each.dataType for each in schema.fields}
-        self._convert = {name: _converter(name, type_) for name, type_ in types.items()}
-        self._convert["payload"] = _payload(types["payload"], content_type)
+        self._convert = {
+            name: _converter(name, type_, content_type) for name, type_ in types.items()
+        }
         self._before = 0
 
     def stage(self, rows: pa.RecordBatch, stager: Stager, on_invalid: OnInvalid) -> None:
         """Stage the rows of a batch. Invalid rows go to ``on_invalid``."""
         columns = {
-            name: self._convert[name](column)
+            name: _values(column, self._convert[name])
             for name, column in zip(self._names, rows.columns, strict=True)
         }
-        corrupt = columns.pop(CORRUPT, None)
-        if corrupt is not None:
-            for n, text in enumerate(corrupt):
-                if text is not None:
-                    columns["payload"][n] = _Unreadable(text)
-        for n, values in enumerate(zip(*columns.values(), strict=True), self._before + 1):
+        broken = columns.pop(CORRUPT, None) or [None] * rows.num_rows
+        payloads = columns.pop("payload")
+        every = zip(payloads, broken, *columns.values(), strict=True)
+        for n, (payload, unread, *values) in enumerate(every, self._before + 1):
             # A null means the default.
             given = {k: v for k, v in zip(columns, values, strict=True) if v is not None}
-            payload = given.pop("payload", None)
             try:
-                if type(payload) is not bytes:
-                    _refuse(payload)
+                if unread is not None:
+                    raise InvalidPayload(expected="readable", kind=repr(unread[:200]))
+                if payload is None:
+                    raise InvalidPayload(expected="there", kind="null")
                 if given.keys() <= _PLAIN:
                     priority = given.get("priority", DEFAULT_PRIORITY)
                     stager.plain(payload, priority, given.get("headers"))
@@ -177,51 +177,33 @@ def content_type(schema: StructType, given: str | None, stored: Declared | None)
     return made
 
 
-class _Unreadable(Struct, frozen=True):
-    """The payload of a row that Spark could not read."""
+def _converter(name: str, type_: DataType, given: str | None) -> Convert | None:
+    """The function that makes what a message takes of a value; None if it takes the value.
 
-    text: str
-
-
-def _refuse(payload: object) -> None:
-    if isinstance(payload, _Unreadable):
-        raise InvalidPayload(expected="readable", kind=repr(payload.text[:200]))
-    raise InvalidPayload(expected="there", kind="null")
-
-
-def _converter(name: str, type_: DataType) -> Callable[[pa.Array], list[Any]]:
-    """The function that turns a column into a list of values for messages."""
-    value: Callable[[Any], Any] | None = None
+    given: as in ``content_type``.
+    """
+    if name == "payload":
+        if isinstance(type_, BinaryType):
+            return None
+        text = isinstance(type_, StringType) and given
+        return str.encode if text else payload_columns.writer(type_)
     if name == "headers":
-        value = _headers(type_)
-    elif name == "limits":
-        value = _limits
-    elif isinstance(type_, DayTimeIntervalType):
-        value = timedelta.total_seconds
-    elif isinstance(type_, DecimalType):
-        value = float
-    if value is None:
-        return _list
-    convert = value
-    return lambda column: [None if each is None else convert(each) for each in _list(column)]
+        return _headers(type_)
+    if name == "limits":
+        return _limits
+    if isinstance(type_, DayTimeIntervalType):
+        return timedelta.total_seconds
+    return float if isinstance(type_, DecimalType) else None
 
 
-def _payload(type_: DataType, given: str | None) -> Callable[[pa.Array], list[Any]]:
-    """The converter of payloads. given: as in ``content_type``."""
-    if isinstance(type_, BinaryType):
-        return _list
-    if isinstance(type_, StringType) and given:
-        return lambda column: _list(column.cast(pa.binary()))
-    write = payload_columns.writer(type_)
-    return lambda column: [None if each is None else write(each) for each in _list(column)]
-
-
-def _list(column: pa.Array) -> list[Any]:
+def _values(column: pa.Array, convert: Convert | None) -> list[Any]:
     values: list[Any] = column.to_pylist()
-    return values
+    if convert is None:
+        return values
+    return [None if each is None else convert(each) for each in values]
 
 
-def _headers(type_: DataType) -> Callable[[Any], Any]:
+def _headers(type_: DataType) -> Convert:
     """The function that makes headers of a value."""
     if isinstance(type_, MapType):
         inner = _header(type_.valueType)
@@ -236,11 +218,11 @@ def _limits(given: Any) -> dict[str, str] | None:
     return {one: name for one, name in dict(given).items() if name is not None} or None
 
 
-def _header(type_: DataType) -> Callable[[Any], Any]:
+def _header(type_: DataType) -> Convert:
     """The function that makes a header of a value. A type always gives the same kind of header."""
     if not isinstance(type_, DecimalType):
         return lambda value: value
-    convert: Callable[[Any], Any] = "{:f}".format
+    convert: Convert = "{:f}".format
     if type_.scale == 0 and type_.precision <= _INT_DIGITS:
         convert = int
     elif type_.precision <= _FLOAT_DIGITS:

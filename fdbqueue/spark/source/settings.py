@@ -339,9 +339,8 @@ class UserOptions:
             raise InvalidOptions(
                 option="queue", problem=f"it is {self._texts['queue']!r}, but the path is {path!r}"
             )
-        spelled = _spelled(self._known)
-        for name in self._texts.keys() - spelled.keys():
-            kinds = [kind for kind, those in KINDS.items() if name in _spelled(those)]
+        for name in self._texts.keys() - set(map(str.lower, known)):
+            kinds = [kind for kind, those in KINDS.items() if name in map(str.lower, those)]
             problem = f"for {' and '.join(kinds)} only" if kinds else "unknown"
             raise InvalidOptions(
                 option=name, problem=f"{problem}; the options are {', '.join(self._known)}"
@@ -360,11 +359,6 @@ class UserOptions:
         """The fields of a struct that have names of options, as Python spells them."""
         names = {re.sub("[A-Z]", lambda a: f"_{a[0].lower()}", name): name for name in self._known}
         return {each: self[names[each]] for each in kind.__struct_fields__ if each in names}
-
-
-def _spelled(options: Mapping[str, Option]) -> dict[str, str]:
-    """The names of options, by these in lower case."""
-    return {name.lower(): name for name in options}
 
 
 class Location(Struct, frozen=True):
