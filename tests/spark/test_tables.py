@@ -305,6 +305,7 @@ def test_a_table_begins_and_ends_where_each_level_is_told_to(
         ([EqualTo(("key",), "k4"), EqualTo(("origin",), "5")], 0),
         ([EqualTo(("origin",), "5")], 1),
         ([EqualTo(("n",), 5)], 1),
+        ([EqualTo(("envelopes",), "5")], 1),
         ([In(("n",), (5, 6, 70))], 2),
         ([GreaterThan(("priority",), 6)], 3),
         ([GreaterThan(("n",), 6), EqualTo(("payload",), b"")], 10),
@@ -315,12 +316,14 @@ def test_conditions_are_checked_before_rows_are_made(
     db: fdb.Database, queue: Queue, source: dict[str, str], conditions: list[Filter], rows: int
 ) -> None:
     sent = [
-        NewMessage(b"", priority=n, key=f"k{n}", headers={"origin": str(n), "n": n})
+        NewMessage(
+            b"", priority=n, key=f"k{n}", headers={"origin": str(n), "n": n, "envelopes": str(n)}
+        )
         for n in range(10)
     ]
     queue.enqueue_many(db, sent)
-    columns = schema(level="INT", origin="STRING", n="BIGINT")
-    options = {**source, "headerColumns": "origin, n BIGINT"}
+    columns = schema(level="INT", origin="STRING", n="BIGINT", envelopes="STRING")
+    options = {**source, "headerColumns": "origin, n BIGINT, envelopes"}
     reader = batch_read.reader(options, columns, pushdown=True)
     assert isinstance(reader, batch_read.FilteringReader)
     assert reader.pushFilters(conditions) == conditions, "Spark checks them, too"

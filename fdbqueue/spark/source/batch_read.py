@@ -75,7 +75,7 @@ class FilteringReader(BatchReader):
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Narrow the read down. Spark still evaluates every condition, so it may be coarse."""
         layout, row_filter = self._settings.layout, self._settings.row_filter
-        time = tables.TIMES.get(layout.table, "enqueued_at")
+        time = tables.TIMES[layout.table]
         columns = TABLES[layout.table] | layout.header_columns
         for each in filters:
             path: list[str] = [*getattr(each, "attribute", ())]

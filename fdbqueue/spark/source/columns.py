@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import accumulate, compress
+from itertools import accumulate, chain, compress
 from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
 from msgspec import Struct
-from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,
@@ -32,6 +32,7 @@ from pyspark.sql.types import (
 )
 
 from ...errors import CorruptData, InvalidOptions, InvalidSchema
+from ...schema.envelope import Envelope
 from ...values.model import Headers
 from ...values.serializers import JSON, Declared
 from . import payload_columns
@@ -126,12 +127,13 @@ class Layout(Struct, frozen=True):
         return StructType([StructField(name, type_) for name, type_ in columns.items()])
 
 
-class ColumnRows(dict[str, Sequence[Any]]):
-    """Rows of a table, by column.
+ENVELOPES = "envelopes of messages"
+"""Beside the columns: no header column can have this name."""
 
-    ``envelopes`` are those of messages, ``payload`` what was enqueued. The others are columns that
-    are not stored in envelopes.
-    """
+
+class ColumnRows(dict[str, Sequence[Any]]):
+    """Rows of a table, by column: ``ENVELOPES``, ``payload`` as it was enqueued, and what
+    envelopes do not have."""
 
     def chosen(self, mask: Sequence[bool]) -> ColumnRows:
         """The rows for which the mask is true."""
@@ -143,10 +145,10 @@ class ColumnRows(dict[str, Sequence[Any]]):
 
     def readable(self, strict: bool) -> ColumnRows:
         """The messages that can be read. strict: raise ``CorruptData`` if one cannot."""
-        mask = [each.readable for each in self["envelopes"]]
+        mask = [each.readable for each in self[ENVELOPES]]
         if strict and not all(mask):
             n = mask.index(False)
-            error = self["envelopes"][n].last_error
+            error = self[ENVELOPES][n].last_error
             problem = f"{error}; the option unreadable at 'keep' shows it"
             raise CorruptData(what=f"message {self['id'][n]}", problem=problem)
         return self.chosen(mask)
@@ -167,8 +169,7 @@ class Decoder:
         arrays = []
         for wanted, make in zip(self._schema, self._columns, strict=True):
             with decoding(f"the column {wanted.name} of a message"):
-                made = make(rows)
-                arrays.append(made if made.type == wanted.type else made.cast(wanted.type))
+                arrays.append(_array(make(rows), wanted.type))
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
@@ -181,7 +182,16 @@ def decoding(what: str) -> Iterator[None]:
         raise CorruptData(what=what, problem=str(error)) from None
 
 
-Column = Callable[[ColumnRows], pa.Array]
+def _array(values: pa.Array | Sequence[Any], type_: pa.DataType) -> pa.Array:
+    if pa.types.is_timestamp(type_) and not isinstance(values, pa.Array):
+        # Stored in milliseconds; the timestamps of Spark have microseconds.
+        values = pa.array(values, pa.timestamp("ms", tz="UTC"))
+    if not isinstance(values, pa.Array):
+        return pa.array(values, type_)
+    return values if values.type == type_ else values.cast(type_)
+
+
+Column = Callable[[ColumnRows], pa.Array | Sequence[Any]]
 
 
 def _column(layout: Layout, wanted: StructField) -> Column:
@@ -192,7 +202,8 @@ def _column(layout: Layout, wanted: StructField) -> Column:
             raise InvalidSchema(
                 column=name, problem="a header column is STRING, BIGINT, DOUBLE or BOOLEAN"
             )
-        return _header(name, type_)
+        fit = _FITS[type_]
+        return lambda rows: [fit(each) for each in values(rows, name)]
     columns = TABLES[layout.table]
     if name not in columns:
         raise InvalidSchema(
@@ -208,7 +219,7 @@ def _column(layout: Layout, wanted: StructField) -> Column:
         problem = f"it is {_named(columns[name])}, not {_named(type_)}"
         raise InvalidSchema(column=name, problem=problem)
     made = {"limits": _limits, "failures": _failures}
-    return made[name] if name in made else _plain(name, type_)
+    return made.get(name) or partial(values, name=name)
 
 
 def _named(type_: DataType) -> str:
@@ -229,9 +240,7 @@ def _payload(layout: Layout, type_: DataType) -> Column:
 
 def _headers(layout: Layout, type_: DataType) -> Column:
     if type_ == STRING and layout.headers in (None, "json"):
-        return lambda rows: pa.array(
-            [json.dumps(each.headers) for each in rows["envelopes"]], pa.string()
-        )
+        return lambda rows: [json.dumps(each.headers) for each in rows[ENVELOPES]]
     if type_ == MAP and layout.headers in (None, "map"):
         return _header_map
     raise InvalidSchema(
@@ -240,30 +249,25 @@ def _headers(layout: Layout, type_: DataType) -> Column:
     )
 
 
-_MAP = pa.map_(pa.string(), pa.string())
-
-
 def _header_map(rows: ColumnRows) -> pa.Array:
-    every: list[Headers] = [each.headers for each in rows["envelopes"]]
+    every: list[Headers] = [each.headers for each in rows[ENVELOPES]]
     offsets = list(accumulate(map(len, every), initial=0))
-    names = [name for headers in every for name in headers]
-    values = [
-        value if type(value) is str else as_text(value)
-        for headers in every
-        for value in headers.values()
-    ]
+    names = [*chain.from_iterable(every)]
+    texts = [*chain.from_iterable(headers.values() for headers in every)]
+    if not {str}.issuperset(map(type, texts)):
+        texts = [*map(as_text, texts)]
     return pa.MapArray.from_arrays(
-        pa.array(offsets, pa.int32()), pa.array(names, pa.string()), pa.array(values, pa.string())
+        pa.array(offsets, pa.int32()), pa.array(names, pa.string()), pa.array(texts, pa.string())
     )
 
 
-def _limits(rows: ColumnRows) -> pa.Array:
-    found = [each.limits for each in rows["envelopes"]]
-    return pa.array([limits and list(limits.items()) for limits in found], _MAP)
+def _limits(rows: ColumnRows) -> list[Any]:
+    found = [each.limits for each in rows[ENVELOPES]]
+    return [limits and list(limits.items()) for limits in found]
 
 
-def _failures(rows: ColumnRows) -> pa.Array:
-    found = [
+def _failures(rows: ColumnRows) -> list[Any]:
+    return [
         [
             {
                 "started_at": each.started_at_ms * 1_000,
@@ -276,7 +280,6 @@ def _failures(rows: ColumnRows) -> pa.Array:
         ]
         for failed in rows["failures"]
     ]
-    return pa.array(found, to_arrow_type(FAILURES, timezone="UTC"))
 
 
 def as_text(value: object) -> str | None:
@@ -284,15 +287,6 @@ def as_text(value: object) -> str | None:
     if value is None or type(value) is str:
         return value
     return str(value) if type(value) is int else json.dumps(value)
-
-
-def _header(name: str, type_: DataType) -> Column:
-    fit, arrow = _FITS[type_], to_arrow_type(type_)
-
-    def make(rows: ColumnRows) -> pa.Array:
-        return pa.array([fit(each.headers.get(name)) for each in rows["envelopes"]], arrow)
-
-    return make
 
 
 _FITS: dict[DataType, Callable[[Any], Any]] = {
@@ -304,38 +298,17 @@ _FITS: dict[DataType, Callable[[Any], Any]] = {
 }
 
 
-def _plain(name: str, type_: DataType) -> Column:
-    """A column as it is stored, in the envelope or beside it."""
-    make = _times if type_ == TIME else partial(pa.array, type=to_arrow_type(type_))
+def values(rows: ColumnRows, name: str) -> Sequence[Any]:
+    """A column as it is stored, in envelopes or beside them; or else a header."""
+    envelopes: Sequence[Envelope] = rows[ENVELOPES]
     if name == "enqueued_at":
-        return lambda rows: make(enqueued_at(rows))
-    if name not in _STORED:
-        return lambda rows: make(rows[name])
-    field = attrgetter(_STORED[name])
-    return lambda rows: make([*map(field, rows["envelopes"])])
-
-
-def values(rows: ColumnRows, name: str, text: bool) -> Iterable[Any]:
-    """A column that is stored as it is shown, or a header. text: as texts."""
-    found: Iterable[Any]
+        # The envelope of what cannot be read only stands for it, and so does its time.
+        return [each.enqueued_at_ms if each.readable else None for each in envelopes]
     if name in rows:
-        found = rows[name]
-    elif name in _STORED:
-        found = map(attrgetter(_STORED[name]), rows["envelopes"])
-    else:
-        found = (each.headers.get(name) for each in rows["envelopes"])
-    return map(as_text, found) if text else found
-
-
-def enqueued_at(rows: ColumnRows) -> list[int | None]:
-    """When messages were enqueued; None of one that cannot be read."""
-    # Its envelope only stands for what cannot be read, and so does its time.
-    return [each.enqueued_at_ms if each.readable else None for each in rows["envelopes"]]
-
-
-def _times(milliseconds: Sequence[int | None]) -> pa.Array:
-    # Stored in milliseconds; the timestamps of Spark have microseconds.
-    return pa.array(milliseconds, pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("us", tz="UTC"))
+        return rows[name]
+    if name in _STORED:
+        return [*map(attrgetter(_STORED[name]), envelopes)]
+    return [each.headers.get(name) for each in envelopes]
 
 
 _STORED = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -37,14 +37,15 @@ from ...values.model import Due, Position
 from ...values.selector import Selector
 from ..stores import SharedQueue
 from . import places
-from .columns import ColumnRows, Decoder, Layout, decoding, enqueued_at, values
+from .columns import ENVELOPES, TABLES, ColumnRows, Decoder, Layout, as_text, decoding, values
 from .leading import leading
 from .places import Places
 from .settings import Location, Option, UserOptions
 
 HISTORY = "history"
-TIMES = {"retrying": "due_at", "scheduled": "due_at", "dead": "died_at", HISTORY: "at"}
-"""The columns of the tables' own times, if these are not the times of the enqueues."""
+TIMES = dict.fromkeys(TABLES, "enqueued_at")
+TIMES |= {"retrying": "due_at", "scheduled": "due_at", "dead": "died_at", HISTORY: "at"}
+"""The columns of the tables' own times."""
 LATER = {"retrying": True, "scheduled": False}
 """Whether the messages of the tables of what comes later have failed; these stand together."""
 _BATCH_ROWS = 10_000
@@ -89,20 +90,21 @@ class RowFilter(Struct, frozen=True):
             self.until is None or at_ms < self.until
         )
 
-    def mask(self, rows: ColumnRows, time: str | None, now_ms: int) -> list[bool]:
+    def mask(self, rows: ColumnRows, time: str, now_ms: int) -> list[bool]:
         """Which of some rows to read. time: the column of the table's own time."""
-        mask = list(map(self.accepts, rows["level"], rows[time] if time else enqueued_at(rows)))
+        mask = list(map(self.accepts, rows["level"], values(rows, time)))
         for each in self.conditions:
             holds, wanted = COMPARE[type(each)], vars(each)["value"]
             some = wanted if isinstance(wanted, tuple) else (wanted,)
-            text = any(isinstance(one, str) for one in some)
-            found = values(rows, vars(each)["attribute"][0], text)
+            found: Iterable[Any] = values(rows, vars(each)["attribute"][0])
+            if any(isinstance(one, str) for one in some):
+                found = map(as_text, found)
             mask = [
                 taken and value is not None and holds(value, wanted)
                 for taken, value in zip(mask, found, strict=True)
             ]
         if self.selector is not None:
-            placed = zip(mask, rows["envelopes"], rows["level"], strict=True)
+            placed = zip(mask, rows[ENVELOPES], rows["level"], strict=True)
             mask = [
                 taken
                 and self.selector.matches(each.properties(Position(level or 0, 0, b"")), now_ms)
@@ -119,7 +121,7 @@ def _messages(
 ) -> ColumnRows:
     envelopes = [open_envelope(each) for each in packed]
     ids = [each.id or place for each, place in zip(envelopes, ids, strict=True)]
-    return ColumnRows(id=ids, level=levels, envelopes=envelopes, **others)
+    return ColumnRows({"id": ids, "level": levels, ENVELOPES: envelopes}, **others)
 
 
 def _placed(
@@ -182,7 +184,7 @@ def _history(keys: QueueKeys, page: ScanPage) -> ColumnRows:
         each = zip(keys.event.stamps(key, len(line)), line, strict=True)
         events += [(stamp, *fields) for stamp, fields in each]
     columns = zip(_EVENT, _columns(events, len(_EVENT)), strict=True)
-    return ColumnRows(columns, envelopes=[_NONE] * len(events))
+    return ColumnRows({ENVELOPES: [_NONE] * len(events), **dict(columns)})
 
 
 def _opened(page: ScanPage) -> list[tuple[Any, ...]]:
@@ -312,22 +314,22 @@ class TableReader:
             with decoding("a stored message"):
                 rows = _PARTS[part](keys, page)
                 # A line of history has several events, and no chunks.
-                count = min(table_scan.fitting(rows["envelopes"]), len(page))
+                count = min(table_scan.fitting(rows[ENVELOPES]), len(page))
                 if failed:
-                    count = min(table_scan.fitting_failures(rows["envelopes"]), count)
+                    count = min(table_scan.fitting_failures(rows[ENVELOPES]), count)
                 if count < len(page):
                     rows = rows.part(0, count)
                 if part in LATER:
-                    rows = rows.chosen([e.has_failed is LATER[part] for e in rows["envelopes"]])
+                    rows = rows.chosen([e.has_failed is LATER[part] for e in rows[ENVELOPES]])
                 if row_filter != EVERYTHING:
                     # Before payloads are read: what the filter leaves out costs no chunks.
-                    rows = rows.chosen(row_filter.mask(rows, TIMES.get(part), now_ms))
+                    rows = rows.chosen(row_filter.mask(rows, TIMES[part], now_ms))
                 # One more round trip if some payloads are in chunks.
-                payloads = table_scan.contents(tr, keys, rows["envelopes"], rows["id"])
+                payloads = table_scan.contents(tr, keys, rows[ENVELOPES], rows["id"])
                 rows = ColumnRows(rows, payload=payloads)
                 if failed:
                     ids = rows["id"]
-                    rows["failures"] = table_scan.failures(tr, keys, rows["envelopes"], ids)
+                    rows["failures"] = table_scan.failures(tr, keys, rows[ENVELOPES], ids)
                 return rows, count
 
         def check(tr: fdb.Transaction, begin: bytes) -> None:
