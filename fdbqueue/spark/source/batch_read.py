@@ -61,7 +61,7 @@ class BatchReader(tables.TableReader, DataSourceReader):
         ranges = self._queue.read(partial(_ranges, settings=self._settings))
         size, table = self._settings.partition_bytes, self._settings.layout.table
         cuts = table_scan.split(db, Internals(queue).keys, ranges, size)
-        scans = [Scan(table, ((cut.start, cut.stop),)) for cut in cuts]
+        scans = [Scan(table, (cut,)) for cut in cuts]
         return [*scans] or [InputPartition(None)]
 
 

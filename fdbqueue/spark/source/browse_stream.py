@@ -27,7 +27,7 @@ from ...subscriptions.external_cursors import PassedMessages, Stretch
 from . import tables
 from .leading import leading
 from .stream_offsets import Offset, PlannedBatch, StreamReader, other_checkpoint
-from .tables import HISTORY, Ranges, Scan
+from .tables import HISTORY, Scan
 
 Levels = dict[int, Stretch]
 AHEAD = 1_000_000
@@ -120,8 +120,7 @@ class BrowseReader(StreamReader):
 
         # Of all that is planned: each task sees its own part only, and all would report different
         # numbers.
-        ranges = (slice(*each) for each in scan.every)
-        there = sum(sum(table_scan.pages(db, keys, each, count)) for each in ranges)
+        there = sum(sum(table_scan.pages(db, keys, each, count)) for each in scan.every)
         missing = scan.in_every - there
         some = f"{missing:,} of {scan.in_every:,}"
         if scan.part == HISTORY:
@@ -164,13 +163,11 @@ class BrowseReader(StreamReader):
             raise tables.lines_lost(queue)
         return version
 
-    def _ranges(self, stretches: Iterable[Stretch]) -> Ranges:
+    def _ranges(self, stretches: Iterable[Stretch]) -> tuple[slice, ...]:
         """The keys of stretches."""
-        keys, table = self._queue.open()[1]._keys, self._table
-        return tuple(
-            (table.prefix(keys, each.level) + each.begin, table.prefix(keys, each.level) + each.end)
-            for each in stretches
-        )
+        keys = Internals(self._queue.open()[1]).keys
+        placed = ((self._table.prefix(keys, each.level), each) for each in stretches)
+        return tuple(slice(prefix + each.begin, prefix + each.end) for prefix, each in placed)
 
     def _offset(self, levels: Levels) -> Offset:
         """The offset behind a batch: in each level, from where to where it goes."""

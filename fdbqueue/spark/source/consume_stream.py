@@ -53,15 +53,11 @@ class ConsumeReader(StreamReader):
         """The parts of a batch."""
         db, queue = self._queue.open()
         pieces = self._planner().pieces(db, self._mark(start), self._mark(end), self._parts)
+        keys = Internals(queue).keys
         return [
             Scan(
                 "leased",
-                tuple(
-                    (within.start, within.stop)
-                    for within in (
-                        run.planned(Internals(queue).keys, *span) for span in piece.spans
-                    )
-                ),
+                tuple(run.planned(keys, *span) for span in piece.spans),
                 piece.messages,
                 number=piece.batch,
             )

@@ -54,8 +54,6 @@ _FAILURES_PAGE_BYTES = 500_000
 _NONE = Envelope(b"", 0, 0)
 _EVENT = ("stamp", "transition", "id", "level", "attempt", "consumer", "at", "place")
 
-Ranges = tuple[tuple[bytes, bytes], ...]
-
 COMPARE: dict[type[Filter], Callable[[Any, Any], bool]] = {
     EqualTo: operator.eq,
     In: lambda value, some: value in some,
@@ -216,9 +214,9 @@ class Scan(InputPartition):
     """
 
     part: str
-    ranges: Ranges
+    ranges: tuple[slice, ...]
     planned: int = 0
-    every: Ranges = ()
+    every: tuple[slice, ...] = ()
     in_every: int = 0
     number: int = 0
 
@@ -290,7 +288,7 @@ class TableReader:
         decoder = Decoder(self._settings.layout, self._schema)
         count = 0
         for each in partition.ranges:
-            for messages, batch in self._batches(db, queue, decoder, partition, slice(*each)):
+            for messages, batch in self._batches(db, queue, decoder, partition, each):
                 count += messages
                 yield batch
         # Spark believes a short partition: rows that were taken meanwhile would vanish from the
