@@ -203,14 +203,17 @@ def _values(column: pa.Array, convert: Convert | None) -> list[Any]:
     return [None if each is None else convert(each) for each in values]
 
 
-def _headers(type_: DataType) -> Convert:
+def _headers(type_: DataType) -> Convert | None:
     """The function that makes headers of a value."""
     if isinstance(type_, MapType):
         inner = _header(type_.valueType)
-        return lambda pairs: {name: inner(value) for name, value in pairs}
+        return dict if inner is None else lambda pairs: {name: inner(each) for name, each in pairs}
     assert isinstance(type_, StructType)
-    fields = {each.name: _header(each.dataType) for each in type_.fields}
-    return lambda row: {name: fields[name](value) for name, value in row.items()}
+    every = {each.name: _header(each.dataType) for each in type_.fields}
+    some = {name: convert for name, convert in every.items() if convert is not None}
+    if not some:
+        return None
+    return lambda row: row | {name: convert(row[name]) for name, convert in some.items()}
 
 
 def _limits(given: Any) -> dict[str, str] | None:
@@ -218,10 +221,10 @@ def _limits(given: Any) -> dict[str, str] | None:
     return {one: name for one, name in dict(given).items() if name is not None} or None
 
 
-def _header(type_: DataType) -> Convert:
+def _header(type_: DataType) -> Convert | None:
     """The function that makes a header of a value. A type always gives the same kind of header."""
     if not isinstance(type_, DecimalType):
-        return lambda value: value
+        return None
     convert: Convert = "{:f}".format
     if type_.scale == 0 and type_.precision <= _INT_DIGITS:
         convert = int
