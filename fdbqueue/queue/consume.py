@@ -9,8 +9,8 @@ from functools import partial
 from typing import Literal, TypedDict, TypeVar, Unpack, overload
 
 from ..consumers import promotion, receiving
+from ..consumers.receiving import Access
 from ..errors import (
-    ExpiredBacklog,
     LeaseLost,
     QueueError,
 )
@@ -41,8 +41,6 @@ from .validation import check_terms
 
 R = TypeVar("R")
 T = TypeVar("T")
-
-_ONE = Request(1)
 
 
 class Leasing(TypedDict, total=False):
@@ -94,17 +92,6 @@ def receive(
 
     As ``receive_many`` for one message.
     """
-    if not terms and at_most_once is False:
-        try:
-            if isinstance(tr, fdb.Transaction):
-                found = receiving.receive_in(tr, queue._access, _ONE)
-            else:
-                found = receiving.receive(tr, queue._access, _ONE, 0.0)
-            return found[0] if found else None
-        # With a database, the general way below goes on in further transactions.
-        except ExpiredBacklog:
-            if isinstance(tr, fdb.Transaction):
-                raise
     take = _remove if check_flag("at_most_once", at_most_once) else _lease
     several = take(queue, tr, 1, **terms)
     return several[0] if several else None
@@ -183,11 +170,21 @@ def _lease(
     if match is not None:
         grant = partial(acquire.grant, request=request)
         return matching.first(queue, tr, match, max_messages, grant, wait=wait, ack=done)
+    return leased(queue, tr, queue._access, request, wait, done)
+
+
+def leased(
+    queue: Handle,
+    tr: Transactor,
+    access: Access,
+    request: Request,
+    wait: float,
+    done: Sequence[Held],
+) -> Sequence[Delivery]:
+    """Lease the first messages of a queue, or of a subscription of it: those of ``access``."""
     if isinstance(tr, fdb.Transaction):
-        return receiving.receive_in(tr, queue._access, request, done)
-    return past_backlog(
-        queue, tr, lambda: receiving.receive(tr, queue._access, request, wait, done)
-    )
+        return receiving.receive_in(tr, access, request, done)
+    return past_backlog(queue, tr, partial(receiving.receive, tr, access, request, wait, done))
 
 
 @overload

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Literal, TypeVar, Unpack, overload
 
-from ...consumers import promotion, receiving
+from ...consumers import promotion
 from ...consumers.receiving import Access, Accesses, accesses
 from ...consumers.registry import new_id
 from ...schema import change_counters
@@ -23,8 +23,7 @@ from ...values.durations import Seconds
 from ...values.model import Delivery, Message
 from ...values.options import check_name
 from ...values.selector import Selector
-from ..admin.housekeeping import past_backlog
-from ..consume import Leasing, asked
+from ..consume import Leasing, asked, leased
 from ..matching import Use, take
 from ..queue_base import Handle, Transactor, check_leaseless, composed, patience_of
 from .subscription_supply import SubscriptionSupply
@@ -151,10 +150,7 @@ class Subscription:
         self, tr: Transactor, max_messages: int, **terms: Unpack[Leasing]
     ) -> Sequence[Delivery]:
         request, wait, done = asked(tr, max_messages, terms, Leasing)
-        if isinstance(tr, fdb.Transaction):
-            return receiving.receive_in(tr, self._access, request, done)
-        take = partial(receiving.receive, tr, self._access, request, wait, done)
-        return past_backlog(self._queue, tr, take)
+        return leased(self._queue, tr, self._access, request, wait, done)
 
     def _remove(self, tr: Transactor, max_messages: int, **terms: Unpack[Leasing]) -> list[Message]:
         request, wait, done = asked(tr, max_messages, terms, Leasing)
