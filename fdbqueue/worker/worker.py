@@ -19,7 +19,7 @@ from ..consumers.credit import Credit
 from ..consumers.receiving.try_receive import MAX_MESSAGES
 from ..consumers.sessions import DEAD_SECONDS
 from ..errors import InvalidArgument
-from ..queue.internals import Internals
+from ..queue.internals import Internals, SubscriptionInternals
 from ..queue.queue import Queue
 from ..queue.subscription import Subscription
 from ..schema.consumers import Mode, Work
@@ -212,13 +212,17 @@ class Worker:
         if not isinstance(subscription, Subscription | None):
             problem = "must be a Subscription of fdbqueue"
             raise InvalidArgument(argument="subscription", value=subscription, problem=problem)
+        within = Internals(queue).keys.prefix
+        if subscription and SubscriptionInternals(subscription).access.keys.prefix != within:
+            problem = f"belongs to another queue than {queue.name!r}"
+            raise InvalidArgument(argument="subscription", value=subscription, problem=problem)
         taken = {
             (Internals(each.queue).keys.prefix, _name(each.subscription)) for each in self._served
         }
         taken |= {
             (Internals(each.queue).keys.prefix, each.subscription.name) for each in self._browsed
         }
-        if (Internals(queue).keys.prefix, _name(subscription)) in taken:
+        if (within, _name(subscription)) in taken:
             raise InvalidArgument(argument="queue", value=queue, problem="it has a handler already")
         call = self._handler(queue, handler, run)
         if subscription is not None and subscription.definition(self.db).mode is Mode.BROWSE:

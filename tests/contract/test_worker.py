@@ -367,6 +367,15 @@ def test_a_worker_with_arguments_that_make_no_sense_is_refused(
         Worker(db, **wrong)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("mode", ["acquire", "browse"])
+def test_a_worker_takes_no_subscription_of_another_queue(
+    db: Database, queue: Queue, space: fdb.Subspace, mode: str
+) -> None:
+    other = Queue.create(db, "other", root=space).subscriptions.open(db, "all", mode=mode)
+    with pytest.raises(InvalidArgument, match="another queue than 'orders'"):
+        Worker(db, 1).add(queue, print, take=Take(subscription=other))
+
+
 def test_a_worker_handles_what_the_selector_of_its_subscription_matches(
     db: Database, queue: Queue, recorder: Recorder
 ) -> None:
