@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 import typer.core
@@ -21,15 +21,11 @@ import typer.main
 
 import fdbqueue
 
-from ..errors import (
-    InvalidInput,
-    NotFound,
-    QueueError,
-    QueueNotFound,
-)
+from ..errors import InvalidInput, NotFound, QueueError, QueueNotFound
 from ..values.text import meant
 from . import context, terminal, trail
 from .commands import Group
+from .parameters import flag, option
 
 INTERRUPTED = 130
 STYLE: dict[str, Any] = {
@@ -107,25 +103,17 @@ def _version(wanted: bool) -> None:
 
 
 def _settings(
-    store: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="The store: the path of an embedded store, embedded:PATH, or a cluster file. "
-            "fdbq queue create creates an embedded store if it does not exist.",
-        ),
-    ] = None,
-    root: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PATH",
-            help="The root subspace of the queues: a/b stands for Subspace(('a', 'b')). "
-            "By default fdbqueue, as in programs.",
-        ),
-    ] = None,
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
-    ] = False,
+    store: str | None = option(
+        "FILE",
+        "The store: the path of an embedded store, embedded:PATH, or a cluster file. "
+        "fdbq queue create creates an embedded store if it does not exist.",
+    ),
+    root: str | None = option(
+        "PATH",
+        "The root subspace of the queues: a/b stands for Subspace(('a', 'b')). "
+        "By default fdbqueue, as in programs.",
+    ),
+    version: bool = flag("Print the version.", "--version", callback=_version, is_eager=True),
 ) -> None:
     if store is not None:
         # fdbqueue.store.binding reads this when a command first imports it.

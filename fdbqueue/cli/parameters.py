@@ -55,9 +55,9 @@ def option(
     return Option(default, *names, metavar=metavar, help=help, **terms)
 
 
-def flag(help: str, *names: str) -> Any:
+def flag(help: str, *names: str, **terms: Any) -> Any:
     """Declare an option without a value."""
-    return Option(False, *names, help=help)
+    return Option(False, *names, help=help, **terms)
 
 
 def argument(metavar: str, help: str, default: object = ..., **terms: Any) -> Any:

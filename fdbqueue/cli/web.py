@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-import socket
 import time
 from pathlib import Path
 from types import FrameType
@@ -86,12 +85,9 @@ def web(
                 self.told_at = now
             return await super().on_tick(counter)
 
-        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
             if systemd is not None:
                 systemd.tell(STOPPING, status="stopping")
-            await super().shutdown(sockets)
-
-        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
             # uvicorn waits for open responses, and a stream of events has no end of its own.
             app.state.end_streams()
             super().handle_exit(sig, frame)

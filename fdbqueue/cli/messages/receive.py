@@ -89,9 +89,8 @@ def _print(deliveries: Sequence[fdbqueue.Delivery], as_json: bool) -> None:
         for delivery in deliveries:
             terminal.print_json(json_schema.delivery_json(delivery))
     else:
-        terminal.print_table(
-            *message_table([MessageState(each.message, State.LEASED) for each in deliveries])
-        )
+        found = [MessageState(each.message, State.LEASED) for each in deliveries]
+        terminal.print_table(*message_table(found))
     terminal.flush()
 
 
