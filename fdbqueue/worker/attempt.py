@@ -85,7 +85,7 @@ def attempt(
     if successors and (len(deliveries) > 1 or judged.verdicts):
         return _settle_whole(db, queue, policy, deliveries, judged, successors)
     if judged.verdicts:
-        settle = partial(settlement.carry_out, queue, db, verdicts=judged.verdicts)
+        settle = partial(_carry_out, db, queue, judged.verdicts, {})
         return _settle(deliveries, settle, judged.outcomes)
     # The usual end: the fetcher shares one commit among many handlers.
     if later(successors):
@@ -111,17 +111,12 @@ def handle_settled(queue: Queue, policy: Policy, deliveries: Sequence[Delivery])
     return [(delivery, Outcome.DONE) for delivery in deliveries]
 
 
-def acknowledge(db: fdb.Database, queue: Queue, deliveries: Sequence[Delivery]) -> Ended:
-    """Acknowledge all whose lease still holds, in one transaction."""
-    return _settle(deliveries, partial(queue.ack, db), {})
-
-
 def follow(
     db: fdb.Database,
     queue: Queue,
     policy: Policy,
     deliveries: Sequence[Delivery],
-    successors: Mapping[bytes, Successors],
+    successors: Mapping[bytes, Successors] | None = None,
     began: float | None = None,
 ) -> Ended:
     """Acknowledge all whose lease still holds, and enqueue what follows them, in one transaction.
@@ -129,18 +124,17 @@ def follow(
     successors: by the token of the delivery. Where they cannot be enqueued, its attempt has failed,
         and the others are acknowledged without it. began: as of ``failed``.
     """
-    following = {token: each for token, each in successors.items() if each}
-    if not following:
-        return acknowledge(db, queue, deliveries)
+    following = {token: each for token, each in (successors or {}).items() if each}
+    settle = partial(_carry_out, db, queue, {}, following)
     ended: Ended = []
     left = deliveries
     while left:
         try:
-            return ended + _settle(left, partial(_ack, db, queue, following), {})
+            return ended + _settle(left, settle, {})
         except _Refused as error:
             refused, cause = error.delivery, error.cause
         except TransactionTooLarge as error:
-            if len(left) > 1:
+            if len(left) > 1 or not following:
                 raise
             refused, cause = left[0], error
         ended += failed(db, queue, policy, [refused], cause, began)
@@ -159,18 +153,24 @@ class _Refused(Exception):
         self.cause = cause
 
 
-def _ack(
+def _carry_out(
     db: fdb.Database,
     queue: Queue,
-    successors: Mapping[bytes, Successors],
+    verdicts: Mapping[str, Verdict],
+    following: Mapping[bytes, Successors],
     deliveries: Sequence[Delivery],
 ) -> None:
+    """Settle messages by their verdicts, and enqueue what follows them, in one transaction."""
+    if not following:
+        settlement.carry_out(queue, db, deliveries, verdicts)
+        return
+
     def body(tr: fdb.Transaction) -> None:
-        queue.ack(tr, deliveries)
+        settlement.carry_out(queue, tr, deliveries, verdicts)
         for delivery in deliveries:
-            if delivery.token in successors:
+            if delivery.token in following:
                 try:
-                    successors[delivery.token].enqueue(tr)
+                    following[delivery.token].enqueue(tr)
                 # For the retry loop: a conflict is no fault of the successor.
                 except fdb.FDBError:
                     raise
@@ -190,18 +190,8 @@ def _settle_whole(
 ) -> Ended | None:
     """Settle a batch and enqueue what follows it, or do neither; None where the messages must be
     handled one by one."""
-
-    def body(tr: fdb.Transaction) -> None:
-        settlement.carry_out(queue, tr, deliveries, judged.verdicts)
-        try:
-            successors.enqueue(tr)
-        except fdb.FDBError:
-            raise
-        except Exception as error:
-            raise _Refused(deliveries[0], error) from error
-
     try:
-        once.run(db, Internals(queue).keys.once, body)
+        _carry_out(db, queue, judged.verdicts, {deliveries[0].token: successors}, deliveries)
     except (LeaseLost, _Refused, TransactionTooLarge) as error:
         if len(deliveries) > 1:
             log.warning("%d messages of %s go one by one: %s", len(deliveries), queue.name, error)
@@ -227,7 +217,7 @@ def failed(
     for delivery in deliveries:
         judged = Judged(began)
         judged.add(queue, policy, delivery, error)
-        settle = partial(settlement.carry_out, queue, db, verdicts=judged.verdicts)
+        settle = partial(_carry_out, db, queue, judged.verdicts, {})
         ended += _settle([delivery], settle, judged.outcomes)
     return ended
 

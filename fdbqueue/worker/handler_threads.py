@@ -12,7 +12,7 @@ from ..store import world
 from ..store.binding import FAILURES
 from ..values.model import Delivery
 from ..values.states import Outcome
-from .attempt import Ended, acknowledge, attempt, failed, handle_settled
+from .attempt import Ended, attempt, failed, follow, handle_settled
 from .shared_state import Assignment, SharedState, UrgentCheck
 from .stock import events
 
@@ -147,7 +147,7 @@ class HandlerThreads:
     def _settle_and_handle(self, job: Assignment) -> None:
         """Acknowledge messages, and then handle those whose leases held."""
         served = job.served
-        settled = acknowledge(self.db, served.queue, job.deliveries)
+        settled = follow(self.db, served.queue, served.policy, job.deliveries)
         with self.state.lock:
             self.state.settled(served, job.deliveries)
             job.began = world.monotonic()
