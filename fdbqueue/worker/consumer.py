@@ -209,32 +209,17 @@ class QueueConsumer:
                 self.join()
 
     def _fetch(self, wanted: _Wanted) -> Fetched:
-        credit, room, attempts, seconds = wanted.credit, wanted.credit.room(wanted.most), 0, 0.0
-
-        def take(tr: fdb.Transaction) -> _Unarmed | None:
-            nonlocal attempts, seconds
-            attempts += 1
-            if attempts > 1:
-                # Another consumer was faster, and is likely to take again just now.
-                world.sleep(rest(attempts, seconds))
-            lines = room and self._admits_in_line(credit) and not wanted.prefetched
-            if lines and self._stands_in_line(tr, room, attempts):
-                return None
-            began = world.monotonic()
-            found = self._take(tr, replace(wanted, strict=attempts == 1))
-            seconds = world.monotonic() - began
-            return found
-
         first: list[Delivery] = []
-        found = past_backlog(self.queue, self.db, lambda: self._run(take, wrote=_wrote))
+        found = past_backlog(self.queue, self.db, lambda: self._directly(wanted))
         if found is None:
+            credit, room = wanted.credit, wanted.credit.room(wanted.most)
             request = self._request(room, wanted.begins, credit)
             lined = partial(receiving.receive, self.db, self._access, request, 0.0)
             first = [*past_backlog(self.queue, self.db, lined)]
             left = credit.taken(*(len(each.payload) for each in first))
-            wanted = replace(wanted, credit=left, served=bool(first))
+            behind = replace(wanted, credit=left, served=bool(first))
             try:
-                found = self._run(partial(self._take, wanted=wanted), wrote=_wrote)
+                found = self._run(partial(self._take, wanted=behind), wrote=_wrote)
             except _Evicted:
                 # What was leased in line is kept: only the second step, which goes to sleep, has to
                 # be made again.
@@ -250,22 +235,35 @@ class QueueConsumer:
         the consumer was evicted, or the transaction met a conflict. Raises ``LeaseLost`` if a
         lease is gone; then nothing was done, either.
         """
-        first = True
-
-        def take(tr: fdb.Transaction) -> _Unarmed | None:
-            nonlocal first
-            again, first = not first, False
-            # After a conflict acknowledgements must not be held up by the fight for messages: each
-            # goes its own way.
-            if again or self._stands_in_line(tr, credit.room(most), 1):
-                return None
-            return self._take(tr, _Wanted(credit, most, finished=finished, begins=begins))
-
         try:
-            found = self._run(take, wrote=lambda found: found is not None)
+            found = self._directly(_Wanted(credit, most, finished=finished, begins=begins))
         except (_Evicted, ExpiredBacklog):
             return None
         return None if found is None else self._made(found)
+
+    def _directly(self, wanted: _Wanted) -> _Unarmed | None:
+        """Take what is ready; None where that comes through the line."""
+        attempts, seconds, room = 0, 0.0, wanted.credit.room(wanted.most)
+
+        def take(tr: fdb.Transaction) -> _Unarmed | None:
+            nonlocal attempts, seconds
+            attempts += 1
+            if attempts > 1:
+                # Acknowledgements must not be held up by the fight for messages: each goes its own
+                # way.
+                if wanted.finished:
+                    return None
+                # Another consumer was faster, and is likely to take again just now.
+                world.sleep(rest(attempts, seconds))
+            lines = room and self._admits_in_line(wanted.credit) and not wanted.prefetched
+            if lines and self._stands_in_line(tr, room, attempts):
+                return None
+            began = world.monotonic()
+            found = self._take(tr, replace(wanted, strict=attempts == 1))
+            seconds = world.monotonic() - began
+            return found
+
+        return self._run(take, wrote=lambda found: _wrote(found) or bool(found and wanted.finished))
 
     def _made(self, found: _Unarmed, first: Sequence[Delivery] = ()) -> Fetched:
         """What was found, with its deliveries made and its watches armed: after the commit, so that

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from ..consumers import watching
@@ -15,14 +15,14 @@ from ..store.binding import FAILURES
 from ..values import backoff
 from ..values.states import Outcome
 from .attempt import Ended, follow
+from .cancellations import Cancellations
 from .consumer import Fetched, QueueConsumer, SubscriptionConsumer
 from .health import Loop
-from .leases.cancellations import Cancellations
-from .leases.lease_extender import extend
+from .lease_extender import extend
 from .served import Served
 from .shared_state import SharedState
 from .stock import events
-from .stock.actions import Action, Fetch, Settle, Wait
+from .stock.actions import Action, Check, Fetch, Settle, Wait
 from .stock.held import Finished
 
 log = logging.getLogger("fdbqueue.worker")
@@ -44,55 +44,65 @@ class Fetcher:
     milliseconds of each other share a commit, and that commit brings the next messages.
     """
 
-    def __init__(self, state: SharedState, served: Served, cancellations: Cancellations) -> None:
+    def __init__(self, state: SharedState, served: Served) -> None:
         self.state = state
         self.served = served
-        self._cancellations = cancellations
+        self._cancellations = Cancellations(state, served)
         self._failures = 0
+        self._over = False
+        """Whether what it serves has been removed."""
         self._loop = state.watch(Loop(f"takes from {served.queue.name}", takes=True))
         self._watches: Sequence[watching.ArmedWatch] = ()
         self._ref: ConsumerRef | None = None
         """The consumer as it was registered at the last fetch."""
 
     def run(self) -> None:
-        """Fetch and acknowledge whenever it is due; at the end give back what is prefetched."""
+        """Fetch and acknowledge whenever it is due; at the end give back what is prefetched, and
+        go on until no handler is waited for any more."""
         served, state = self.served, self.state
-        over = False
-        while not over and (action := self._next()) is not None:
-            if isinstance(action, Settle):
-                self._acknowledge(action.finished)
-                continue
-            # They are for what the last fetch saw; the next one arms its own, and a client may have
-            # only so many.
-            self._disarm()
-            try:
-                self._fetch(action)
-                self._failures = 0
-            except NotFound:
-                over = True
-                with state.lock:
-                    state.step(served, events.failed, 0.0, math.inf)
-            except LeaseLost as error:
-                now = world.monotonic()
-                with state.lock:
-                    state.step(served, events.failed, now, now, error.lost)
-            except (*FAILURES, QueueError) as error:
-                self._failed(error)
-            except BaseException as error:
-                log.exception("the worker met an error that it does not know")
-                self._failed(error)
-            self._cancellations.fetched(served)
+        while not self._over and (action := self._next(lambda: state.stopping)) is not None:
+            self._do(action)
         self._leave()
-        if over:
+        if self._over:
             log.info("the subscription of %s that this worker handles is over", served.queue.name)
             served.channel.leave(served)
             state.over()
+        while (action := self._next(lambda: state.stopped)) is not None:
+            self._do(action)
+        self._cancellations.close()
 
-    def _next(self) -> Fetch | Settle | None:
+    def _do(self, action: Action) -> None:
+        self._loop.turn()
+        if isinstance(action, Settle):
+            self._acknowledge(action.finished)
+        elif isinstance(action, Check):
+            self._cancellations.check(action)
+        elif isinstance(action, Fetch):
+            self._try(action)
+
+    def _try(self, action: Fetch) -> None:
+        # They are for what the last fetch saw; the next one arms its own, and a client may have
+        # only so many.
+        self._disarm()
+        try:
+            self._fetch(action)
+            self._failures = 0
+        except NotFound:
+            self._over = True
+            self._failed(math.inf)
+        except LeaseLost as error:
+            self._failed(0.0, error.lost)
+        except (*FAILURES, QueueError) as error:
+            self._outage(error)
+        except BaseException as error:
+            log.exception("the worker met an error that it does not know")
+            self._outage(error)
+
+    def _next(self, over: Callable[[], bool]) -> Action | None:
         """Wait until there is something to do; None when it is time to leave."""
         served, state = self.served, self.state
         with state.lock:
-            while not state.stopping:
+            while not over():
                 self._loop.turn()
                 # Without a store nothing can be fetched or acknowledged: the connection wakes it
                 # when there is one.
@@ -101,9 +111,8 @@ class Fetcher:
                     continue
                 now = world.monotonic()
                 (action,) = served.step(events.turn, *served.outside(now, state.is_free()))
-                if isinstance(action, Fetch | Settle):
+                if not isinstance(action, Wait):
                     return action
-                assert isinstance(action, Wait)
                 served.sleeps_until = min(action.until, now + POLL_SECONDS)
                 served.changed.wait(served.sleeps_until - now)
                 served.sleeps_until = -math.inf
@@ -221,17 +230,20 @@ class Fetcher:
         with self.state.lock:
             self.state.step(self.served, events.rung, at, number)
 
-    def _failed(self, error: BaseException) -> None:
+    def _outage(self, error: BaseException) -> None:
         log.warning("cannot take from %s: %s", self.served.queue.name, error)
         self.state.worker.connection.suspect()
         self._loop.failed(error)
         self._failures += 1
-        seconds = backoff.delay_seconds(
-            AFTER_FAILURE, min(self._failures, 20), world.random.uniform
+        self._failed(
+            backoff.delay_seconds(AFTER_FAILURE, min(self._failures, 20), world.random.uniform)
         )
+
+    def _failed(self, seconds: float, lost: Sequence[str] = ()) -> None:
+        """A fetch has failed; the next one is after so many seconds."""
         now = world.monotonic()
         with self.state.lock:
-            self.state.step(self.served, events.failed, now, now + seconds)
+            self.state.step(self.served, events.failed, now, now + seconds, lost)
 
     def _leave(self) -> None:
         served, state = self.served, self.state
@@ -239,8 +251,10 @@ class Fetcher:
         with state.lock:
             actions = state.step(served, events.stopped)
         self._disarm()
-        while isinstance(action := self._last(), Settle):
-            self._acknowledge(action.finished)
+        while served.stock.finished:
+            with state.lock:
+                (action,) = served.step(events.turn, *served.outside(world.monotonic(), False))
+            self._do(action)
         try:
             if served.consumer is not None:
                 served.give_back(actions)
@@ -251,13 +265,6 @@ class Fetcher:
             with state.lock:
                 state.fetching -= 1
                 state.ended.notify_all()
-
-    def _last(self) -> Action:
-        """What is still to be acknowledged, now that nothing is fetched any more."""
-        with self.state.lock:
-            outside = self.served.outside(world.monotonic(), False)
-            (action,) = self.served.step(events.turn, *outside)
-        return action
 
     def _disarm(self) -> None:
         for watch in self._watches:

@@ -13,8 +13,7 @@ from ..store.connection import ConnectionState
 from .browser import Browsed, Browser
 from .fetcher import Fetcher
 from .handler_threads import HandlerThreads
-from .leases.cancellations import Cancellations
-from .leases.lease_extender import LeaseExtender
+from .lease_extender import LeaseExtender
 from .served import Served
 from .shared_state import OwningWorker, SharedState
 from .stock import events
@@ -28,7 +27,7 @@ HURRY_SECONDS = 2.0
 
 class Runtime:
     """The threads of a worker: a fetcher for each queue, a browser for each browsing subscription,
-    handlers, the lease extender, and what learns of cancellations."""
+    handlers, and the lease extender."""
 
     def __init__(
         self,
@@ -43,7 +42,6 @@ class Runtime:
         self.state.serve(self.browsers)
         self.handlers = handlers(self.state)
         self.lease_extender = LeaseExtender(self.state, self.handlers)
-        self.cancellations = Cancellations(self.state)
         self._at_once = False
 
     def start(self) -> None:
@@ -51,11 +49,10 @@ class Runtime:
         self.connection.listen(self._connection_changed)
         self.connection.start()
         for served in self.state.served:
-            self.state.spawn(Fetcher(self.state, served, self.cancellations).run, "fetcher")
+            self.state.spawn(Fetcher(self.state, served).run, "fetcher")
         for browser in self.browsers:
             self.state.spawn(browser.run, "browser")
         self.state.spawn(self.lease_extender.run, "lease-extender")
-        self.state.spawn(self.cancellations.run, "cancellations")
         self.handlers.start()
 
     def stop(self, seconds: float) -> None:
@@ -72,10 +69,11 @@ class Runtime:
                 # In short turns, so that the signal to stop at once is noticed.
                 state.ended.wait(min(left, 0.2))
             # From here on a handler that returns finds its message not held, and settles nothing.
+            state.stopped = True
+            state.notify()
             abandoned = [(each, state.step(each, events.abandoned)) for each in state.served]
         # Only now: leases are extended as long as handlers may still end in time.
         self.lease_extender.stop()
-        self.cancellations.stop()
         self.handlers.abandon()
         self._abandon(abandoned)
         with state.lock:
@@ -103,7 +101,6 @@ class Runtime:
                 if self.connection.usable:
                     self.state.step(served, events.rung, world.monotonic())
             self.state.notify()
-            self.cancellations.wake()
 
     def _abandon(self, abandoned: Sequence[tuple[Served, Sequence[Action]]]) -> None:
         """Give running messages back, in a thread: a store that is away must not delay the stop."""

@@ -102,6 +102,8 @@ class SharedState:
         self.ended = world.Condition(self.lock)
         """A message or a thread has ended."""
         self.stopping = False
+        self.stopped = False
+        """Whether no handler is waited for any more."""
         self.fetching = len(self.served)
         """Queues whose prefetched messages have not yet been given back for good."""
         self.browsers: list[Beside] = []

@@ -160,9 +160,9 @@ class Worker:
         for served in self._served:
             handler = served.policy.handler
             name = getattr(handler.function, "__qualname__", repr(handler.function))
-            subscription = _name(served.subscription)
+            subscription = served.subscription
             details = [
-                *([f"subscription {subscription}"] if subscription else []),
+                *([f"subscription {subscription.name}"] if subscription else []),
                 *(["transactional"] if handler.transactional else []),
                 *([f"batches of {handler.batch:,}"] if handler.batch else []),
                 f"lease {served.policy.lease:g} s",
@@ -212,17 +212,12 @@ class Worker:
         if not isinstance(subscription, Subscription | None):
             problem = "must be a Subscription of fdbqueue"
             raise InvalidArgument(argument="subscription", value=subscription, problem=problem)
-        within = Internals(queue).keys.prefix
-        if subscription and SubscriptionInternals(subscription).access.keys.prefix != within:
+        place = _place(queue, subscription)
+        if subscription and SubscriptionInternals(subscription).access.keys.prefix != place[0]:
             problem = f"belongs to another queue than {queue.name!r}"
             raise InvalidArgument(argument="subscription", value=subscription, problem=problem)
-        taken = {
-            (Internals(each.queue).keys.prefix, _name(each.subscription)) for each in self._served
-        }
-        taken |= {
-            (Internals(each.queue).keys.prefix, each.subscription.name) for each in self._browsed
-        }
-        if (within, _name(subscription)) in taken:
+        others: list[Served | Browsed] = [*self._served, *self._browsed]
+        if any(place == _place(each.queue, each.subscription) for each in others):
             raise InvalidArgument(argument="queue", value=queue, problem="it has a handler already")
         call = self._handler(queue, handler, run)
         if subscription is not None and subscription.definition(self.db).mode is Mode.BROWSE:
@@ -308,9 +303,8 @@ class Worker:
 
         Raises ``InvalidArgument``.
         """
-        wanted = Internals(queue).keys.prefix, _name(subscription)
         for each in self._served:
-            if (Internals(each.queue).keys.prefix, _name(each.subscription)) == wanted:
+            if _place(each.queue, each.subscription) == _place(queue, subscription):
                 return each.channel
         raise InvalidArgument(argument="queue", value=queue, problem="it has no handler")
 
@@ -463,8 +457,9 @@ def _channel(given: object) -> Channel | None:
     return given
 
 
-def _name(subscription: Subscription | None) -> str | None:
-    return None if subscription is None else subscription.name
+def _place(queue: Queue, subscription: Subscription | None) -> tuple[bytes, str]:
+    """Which queue, or subscription, a handler is for."""
+    return Internals(queue).keys.prefix, subscription.name if subscription else ""
 
 
 def _whole(argument: str, value: object, low: int, high: int) -> int:

@@ -18,7 +18,8 @@ from fdbqueue.consumers import watching
 from fdbqueue.messages.delivery import cancellation
 from fdbqueue.schema.scope import Scope
 from fdbqueue.store.binding import fdb
-from fdbqueue.worker.leases import cancellations
+from fdbqueue.worker import cancellations
+from fdbqueue.worker.stock import events
 from tests.patience import DEADLINE, eventually
 
 Database = fdb.Database
@@ -202,7 +203,7 @@ def test_many_cancellations_cost_few_looks(
         eventually(lambda: queue.depth(db).purged == 100)
         passed = time.monotonic() - began
         # Two transactions see all that it holds.
-        assert len(looks) - before <= 2 * (2 + passed / cancellations.PACE_SECONDS)
+        assert len(looks) - before <= 2 * (2 + passed / events.PACE_SECONDS)
     assert handlers.begun == {b"first"}
     assert handlers.told == set()
     assert queue.admin.verify(db).ok
@@ -272,4 +273,4 @@ def test_a_worker_that_stops_leaves_no_watch_and_no_thread(
         eventually(lambda: handlers.begun and armed)
         assert not armed[0].is_ready()
     assert all(each.is_ready() for each in armed)
-    assert "fdbqueue-cancellations" not in [each.name for each in threading.enumerate()]
+    assert "fdbqueue-fetcher" not in [each.name for each in threading.enumerate()]

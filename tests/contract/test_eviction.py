@@ -19,9 +19,8 @@ from fdbqueue.schema.leases import holder_of
 from fdbqueue.store.binding import fdb
 from fdbqueue.store.clocks import VERSIONS_PER_SECOND, Moment
 from fdbqueue.testing import ManualClock
-from fdbqueue.worker import process_session
+from fdbqueue.worker import lease_extender, process_session
 from fdbqueue.worker.consumer import QueueConsumer
-from fdbqueue.worker.leases import lease_extender
 from fdbqueue.worker.process_session import ProcessSession
 from tests.audit import sound
 from tests.consumers import register

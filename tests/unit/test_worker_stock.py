@@ -28,6 +28,7 @@ from fdbqueue.worker.stock import events
 from fdbqueue.worker.stock.actions import (
     Action,
     Begin,
+    Check,
     Fetch,
     GiveBack,
     Look,
@@ -82,6 +83,11 @@ def policy(**terms: Any) -> Policy:
     return Policy(Handler(print, False, batch), **{**usual, **unset, **terms})
 
 
+def empty(**terms: Any) -> Stock:
+    """What a worker holds at first; it is told of cancellations."""
+    return Stock(policy(**terms), watched=-math.inf)
+
+
 def message(n: int, level: int = 5, *, redelivered: bool = False, **lease: Any) -> Delivery:
     found = Message(f"id {n}", b"%d" % n, {}, 9 - level, level, 0, 0, redelivered=redelivered)
     return Delivery(found, b"token %d" % n, 1, 0, **lease)
@@ -92,7 +98,7 @@ def messages(count: int, level: int = 5) -> list[Delivery]:
 
 
 def turn(stock: Stock, now: float = 0.0, *, free: bool = True, **credit: Any) -> Action:
-    """What the fetcher does, if it is its turn."""
+    """What the fetcher does, if it is its turn, and there is nothing to look at."""
     credit = credit or {"messages": stock.policy.window}
     (action,) = events.turn(stock, now, free, Credit(**credit), first=True)[1]
     return action
@@ -112,7 +118,7 @@ def fetched(
 
 
 def holding(found: list[Delivery], **terms: Any) -> Stock:
-    return fetched(Stock(policy(**terms)), found)
+    return fetched(empty(**terms), found)
 
 
 def begun(stock: Stock, now: float = 0.0) -> tuple[Stock, list[Delivery]]:
@@ -158,20 +164,21 @@ def test_a_batch_has_neither_redelivered_messages_nor_suspects(
 
 
 def test_a_worker_asks_for_whole_batches() -> None:
-    action = turn(Stock(policy(batch=3, window=8)))
+    action = turn(empty(batch=3, window=8))
     assert isinstance(action, Fetch)
     assert action.most == 6
 
 
 def test_a_window_grows_with_fast_handlers_up_to_so_many_bytes() -> None:
-    fast, _ = events.freed(Stock(policy(window=4, handlers=2, adapts=True)), 0.001)
+    fast, _ = events.freed(empty(window=4, handlers=2, adapts=True), 0.001)
     few = Credit(messages=100, used_messages=1)
     assert fast.window == 100
     assert fast.room(few) == 99
     assert fast.room(replace(few, used_bytes=MAX_AHEAD_BYTES)) == 3
     slow, _ = events.freed(fast, 10.0)
     assert slow.window == 4
-    assert Stock(policy(window=4, handlers=2)).window == 4
+    assert events.freed(fast, 0.009)[0].pace == pytest.approx(0.002), "an average"
+    assert empty(window=4, handlers=2).window == 4
 
 
 def test_granted_credit_holds_no_more_than_the_window() -> None:
@@ -227,7 +234,7 @@ def test_one_transaction_acknowledges_only_so_many(monkeypatch: pytest.MonkeyPat
 )
 def test_what_a_fetch_left_says_when_the_next_one_is(left: Event, until_fetched: list[Any]) -> None:
     # Given a worker with room, and a handler that runs
-    stock = fetched(Stock(policy()), [], left)
+    stock = fetched(empty(), [], left)
     assert isinstance(turn(stock, free=False), Wait) == bool(until_fetched)
     for event in until_fetched:
         stock, _ = event(stock)
@@ -235,7 +242,7 @@ def test_what_a_fetch_left_says_when_the_next_one_is(left: Event, until_fetched:
 
 
 def test_nothing_else_begins_while_a_suspect_is_fetched() -> None:
-    stock = fetched(Stock(policy()), [], Event.LEFT_SUSPECT)
+    stock = fetched(empty(), [], Event.LEFT_SUSPECT)
     assert stock.isolates
     stock = fetching(stock)
     assert stock.isolates
@@ -243,7 +250,7 @@ def test_nothing_else_begins_while_a_suspect_is_fetched() -> None:
 
 
 def test_a_failed_fetch_waits_and_no_watch_of_an_earlier_fetch_hurries_it() -> None:
-    stock, actions = events.failed(fetching(Stock(policy())), 0.0, 5.0)
+    stock, actions = events.failed(fetching(empty()), 0.0, 5.0)
     assert actions == (Took((), None),)
     assert turn(stock) == Wait(5.0)
     assert turn(events.rung(stock, 0.0, number=stock.fetches - 1)[0]) == Wait(5.0)
@@ -252,13 +259,13 @@ def test_a_failed_fetch_waits_and_no_watch_of_an_earlier_fetch_hurries_it() -> N
 
 
 def test_what_rings_during_a_fetch_is_heard_after_it() -> None:
-    stock, _ = events.rung(fetching(Stock(policy())), 1.0)
+    stock, _ = events.rung(fetching(empty()), 1.0)
     stock, _ = events.fetched(stock, [], [], NOTHING, None, 2.0, 25.0)
     assert isinstance(turn(stock, 2.0), Fetch)
 
 
 def test_nothing_is_fetched_before_the_turn_of_the_queue_comes() -> None:
-    _, (action,) = events.turn(Stock(policy()), 0.0, True, Credit(messages=4), first=False)
+    _, (action,) = events.turn(empty(), 0.0, True, Credit(messages=4), first=False)
     assert action == Wait(math.inf)
 
 
@@ -295,8 +302,10 @@ def test_a_number_of_messages_is_agreed_between_two_looks() -> None:
 def test_a_fetch_tells_whether_it_left_something_more_urgent(
     left: Event, first: int | None, known: bool
 ) -> None:
-    stock = fetched(Stock(policy(refreshes=True)), messages(2), left, now=3.0, first=first)
-    assert (stock.looked_at == 3.0) == known
+    stock = fetching(empty(refreshes=True), 3.0)
+    stock, _ = events.fetched(stock, messages(2), [], left, first, 4.0, 25.0)
+    # As of its begin: what became ready during the fetch, it may not have seen.
+    assert stock.looked_at == (3.0 if known else -math.inf)
 
 
 def test_nothing_begins_until_what_is_less_urgent_has_been_exchanged() -> None:
@@ -365,9 +374,30 @@ def test_what_is_cancelled_stays_so_and_goes_back_unless_it_runs() -> None:
     assert (back(actions), [each.expires_at_ms for each in stock.waiting]) == ([], [9])
 
 
+def test_what_is_cancelled_is_looked_for_once_it_may_have_been_missed() -> None:
+    # Given messages of a fetch that began before a watch was armed
+    held = fetched(replace(empty(), watched=math.inf), messages(2))
+    stock, (action,) = events.turn(held, 1.0, True, Credit(messages=4), first=True)
+    assert action == Check([*held.waiting], watches=True)
+    assert isinstance(turn(stock, 1.0), Fetch)
+    stock, _ = events.watched(stock, 1.0)
+    # Then those of the next fetch need no look, until the watch fires
+    stock = fetched(stock, [message(7)], NOTHING, now=2.0)
+    assert turn(stock, 2.0, messages=3, used_messages=3) == Wait(math.inf)
+    stock, _ = events.unwatched(stock, 5.0)
+    (action,) = events.turn(stock, 5.0, True, Credit(messages=4), first=True)[1]
+    assert action == Check([*stock.waiting], watches=True)
+    # Not too often, later after a failure, and never while nothing is held
+    often, _ = events.unwatched(events.watched(stock, 5.0)[0], 5.0)
+    assert often.checks_at == 5.0 + events.PACE_SECONDS
+    failed, _ = events.unchecked(stock, 9.0)
+    assert fetched(events.rung(failed, 6.0)[0], [], NOTHING, now=6.0).checks_at == 9.0
+    assert events.stopped(failed)[0].checks_at == math.inf
+
+
 def test_what_no_handler_comes_to_goes_back_and_nothing_is_taken_ahead_until_one_is_free() -> None:
     # Given what was taken at 1, and at 2, more than the least number of messages
-    stock, _ = events.freed(Stock(policy(adapts=True, handlers=9)), 0.0)
+    stock, _ = events.freed(empty(adapts=True, handlers=9), 0.0)
     stock = fetched(fetched(stock, messages(3), now=1.0), [message(n) for n in (7, 8)], now=2.0)
     stock, _ = begun(stock, 2.0)
     same, actions = events.waited(stock, 1.0, 2.0)
@@ -412,7 +442,7 @@ class Holding(RuleBasedStateMachine):
         )
     )
     def begin(self, terms: dict[str, Any]) -> None:
-        self.stock = Stock(policy(handlers=2, **terms))
+        self.stock = empty(handlers=2, **terms)
         self.credit = Credit(messages=terms["window"])
         self.now, self.number = 1.0, 0
         self.ready: list[Delivery] = []
@@ -461,6 +491,9 @@ class Holding(RuleBasedStateMachine):
             self.settled(action.finished)
         elif isinstance(action, Settle):
             self.settled(action.finished)
+        elif isinstance(action, Check):
+            assert {each.token for each in action.deliveries} == {*self.leased}
+            self.happen(events.watched if action.watches else events.unchecked, self.now)
 
     def settled(self, jobs: Any) -> None:
         for job in jobs:
@@ -552,6 +585,10 @@ class Holding(RuleBasedStateMachine):
         self.happen(events.waited, self.now - 2 * seconds, self.now - seconds)
 
     @rule()
+    def the_watch_fires(self) -> None:
+        self.happen(events.unwatched, self.now)
+
+    @rule()
     def it_rings(self) -> None:
         self.happen(events.rung, self.now)
 
@@ -594,5 +631,5 @@ class Holding(RuleBasedStateMachine):
 
 
 def test_whatever_happens_no_message_is_forgotten_and_no_credit_either() -> None:
-    chosen = settings(max_examples=200, stateful_step_count=40, deadline=None)
+    chosen = settings(max_examples=100, stateful_step_count=40, deadline=None)
     run_state_machine_as_test(Holding, settings=chosen)

@@ -38,6 +38,13 @@ class Settle(NamedTuple):
     finished: Sequence[Finished]
 
 
+class Check(NamedTuple):
+    """Find out which messages were cancelled. watches: after arming a watch that tells it."""
+
+    deliveries: Sequence[Delivery]
+    watches: bool
+
+
 class Begin(NamedTuple):
     """Handle a message, or a batch."""
 
@@ -74,4 +81,4 @@ class Released(NamedTuple):
     began: bool
 
 
-Action: TypeAlias = Wait | Fetch | Settle | Begin | Look | GiveBack | Took | Released
+Action: TypeAlias = Wait | Fetch | Settle | Check | Begin | Look | GiveBack | Took | Released

@@ -16,10 +16,12 @@ from msgspec.structs import replace
 
 from ...consumers.credit import Credit
 from ...values.model import Delivery
-from .actions import Action, Begin, Fetch, GiveBack, Look, Released, Settle, Took, Wait
+from .actions import Action, Begin, Check, Fetch, GiveBack, Look, Released, Settle, Took, Wait
 from .held import Finished, Stock, token_of
 from .states import UNDER_WAY, Event, Order, Supply, follow
 
+PACE_SECONDS = 0.1
+"""How long a worker waits between two looks, however many messages are cancelled."""
 MAX_ACKNOWLEDGED = 1_000
 """Messages that one transaction acknowledges, and enqueues after them."""
 MAX_SUCCESSOR_BYTES = 1_000_000
@@ -31,11 +33,14 @@ _begun, _level = attrgetter("begun"), attrgetter("message.level")
 
 
 def turn(stock: Stock, now: float, free: bool, credit: Credit, first: bool) -> Stepped:
-    """The fetcher asks what to do: → ``Fetch``, ``Settle`` or ``Wait``. Arguments are those of
-    ``Stock.acts_at``."""
+    """The fetcher asks what to do: → ``Fetch``, ``Settle``, ``Check`` or ``Wait``. Arguments are
+    those of ``Stock.acts_at``."""
     at = stock.acts_at(now, free, credit, first)
     if at > now:
         return stock, (Wait(at),)
+    if stock.checks_at <= now:
+        check = Check(stock.held, stock.watched == math.inf)
+        return replace(stock, check_at=math.inf), (check,)
     finished, rest = _together(stock.finished)
     stock = replace(stock, finished=rest)
     if not (first and stock.fetches_now(now, free, credit)):
@@ -90,6 +95,10 @@ def fetched(
         since={each.token: stock.since.get(each.token, now) for each in waiting},
         fetch_at=min(until, stock.fetch_at),
     )
+    # Taken since the watch was armed: what is cancelled of it fires that. If a look waits after a
+    # failure, it is not hurried.
+    if stock.began_at < stock.watched and stock.check_at == math.inf:
+        stock = replace(stock, check_at=now)
     if exchanged:
         stock = replace(stock, looked_at=now, begun=0)  # What is left could not be taken.
     elif (
@@ -213,6 +222,23 @@ def cancelled(stock: Stock, tokens: Set[bytes]) -> Stepped:
     """Messages are known to have been cancelled."""
     found = [each for each in stock.held if each.token in tokens]
     return renewed(stock, [replace(each, cancelled=True) for each in found])
+
+
+def watched(stock: Stock, now: float) -> Stepped:
+    """A watch has been armed that tells of cancellations."""
+    return replace(stock, watched=now), ()
+
+
+def unwatched(stock: Stock, at: float) -> Stepped:
+    """That watch has fired, or failed: look at a moment, but not too often. Each look answers for
+    all that was cancelled until then."""
+    check_at = max(at, stock.watched + PACE_SECONDS)
+    return replace(stock, watched=math.inf, check_at=check_at), ()
+
+
+def unchecked(stock: Stock, at: float) -> Stepped:
+    """A look has failed: try again at a moment."""
+    return replace(stock, check_at=at), ()
 
 
 def lost(stock: Stock, tokens: Set[bytes]) -> Stepped:

@@ -50,6 +50,8 @@ class Stock(Struct, frozen=True):
     fetches: how many have begun; the latest did ``began_at``.
     fetch_at: when to fetch in any case.
     looked_at: when it was last known that nothing more urgent was ready; ``begun`` messages ago.
+    watched: since when a watch tells of cancellations; inf while none does.
+    check_at: when to look what was cancelled.
     pace: how many seconds a handler takes for a message, by a moving average.
     """
 
@@ -67,6 +69,8 @@ class Stock(Struct, frozen=True):
     fetch_at: float = -math.inf
     looked_at: float = -math.inf
     begun: int = 0
+    watched: float = math.inf
+    check_at: float = math.inf
     pace: float | None = None
 
     @property
@@ -157,12 +161,17 @@ class Stock(Struct, frozen=True):
         return False
 
     def acts_at(self, now: float, free: bool, credit: Credit, first: bool) -> float:
-        """When to fetch or to acknowledge. first: whether it is its turn to fetch."""
+        """When the fetcher has something to do. first: whether it is its turn to fetch."""
         if self.fetches_now(now, free, credit):
             fetches_at = now if first else math.inf
         else:
             fetches_at = math.inf if self.supply is Supply.LEFT else self.fetch_at
-        return min(fetches_at, self._settles_at)
+        return min(fetches_at, self._settles_at, self.checks_at)
+
+    @property
+    def checks_at(self) -> float:
+        """When to look what was cancelled of what is held, if that is anything."""
+        return self.check_at if self.waiting or self.running or self.settling else math.inf
 
     @property
     def _settles_at(self) -> float:

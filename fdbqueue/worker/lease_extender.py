@@ -5,18 +5,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from ...consumers.sessions import BEAT_SECONDS
-from ...errors import LeaseLost, QueueError
-from ...store import world
-from ...store.binding import FAILURES
-from ...values.model import Delivery
-from .. import shared_state as shared
-from ..decisions import expires_soon, extend_every
-from ..handler_threads import HandlerThreads
-from ..health import Loop
-from ..served import Served
-from ..shared_state import SharedState
-from ..stock import events
+from ..consumers.sessions import BEAT_SECONDS
+from ..errors import LeaseLost, QueueError
+from ..store import world
+from ..store.binding import FAILURES
+from ..values.model import Delivery
+from . import shared_state as shared
+from .decisions import expires_soon, extend_every
+from .handler_threads import HandlerThreads
+from .health import Loop
+from .served import Served
+from .shared_state import SharedState
+from .stock import events
 
 log = logging.getLogger("fdbqueue.worker")
 

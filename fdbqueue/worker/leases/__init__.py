@@ -1,1 +1,0 @@
-"""What a worker does about its leases: it extends them, and learns of cancellations."""
