@@ -17,7 +17,7 @@ from ..worker.handler_threads import HandlerThreads, too_late
 from ..worker.handlers import Jobs
 from ..worker.health import Loop
 from ..worker.health.loops import TURN_SECONDS
-from ..worker.shared_state import Assignment, SharedState, UrgentCheck
+from ..worker.shared_state import Assignment, SharedState
 from .driver import GreenletRun
 from .transactions import handling
 
@@ -66,7 +66,7 @@ class HandlerTasks(HandlerThreads):
         super().__init__(state)
         self._loop = loop
         self._context = context
-        self._running: dict[Assignment | UrgentCheck, GreenletRun] = {}
+        self._running: dict[Assignment, GreenletRun] = {}
         """What runs in tasks. Of the loop's thread, and read by others."""
         self._interrupted: dict[Assignment, float] = {}
         """When each handler was interrupted, by ``world.monotonic``."""
@@ -138,9 +138,7 @@ class HandlerTasks(HandlerThreads):
             with state.lock:
                 while not (found := self._ready()) and not state.stopping:
                     state.work.wait()
-                plain = [
-                    each for each in found if isinstance(each, Assignment) and not _suspends(each)
-                ]
+                plain = [each for each in found if not _suspends(each)]
                 started = max(0, len(plain) - self._free)
                 self._free += started - len(plain)
                 self._threads += started
@@ -152,9 +150,9 @@ class HandlerTasks(HandlerThreads):
                 state.spawn(self._serve, "handler")
             self._schedule([each for each in found if each not in plain])
 
-    def _ready(self) -> list[Assignment | UrgentCheck]:
+    def _ready(self) -> list[Assignment]:
         """All that can be begun now. The lock is held."""
-        found: list[Assignment | UrgentCheck] = []
+        found: list[Assignment] = []
         while (each := self.state.next_job()) is not None:
             found.append(each)
         return found
@@ -169,14 +167,14 @@ class HandlerTasks(HandlerThreads):
             if not free:
                 return
 
-    def _schedule(self, found: Sequence[Assignment | UrgentCheck], *, again: bool = False) -> None:
+    def _schedule(self, found: Sequence[Assignment], *, again: bool = False) -> None:
         """Begin tasks, in one step of the loop."""
         if found:
             self._loop.call_soon_threadsafe(
                 partial(self._create, found, again), context=self._context.copy()
             )
 
-    def _create(self, found: Sequence[Assignment | UrgentCheck], again: bool) -> None:
+    def _create(self, found: Sequence[Assignment], again: bool) -> None:
         for each in found:
             task = self._loop.create_task(self._do(each, again))
             # The loop keeps only weak references: without another, a task may be collected as it
@@ -184,21 +182,17 @@ class HandlerTasks(HandlerThreads):
             self._tasks.add(task)
             task.add_done_callback(self._done)
 
-    async def _do(self, found: Assignment | UrgentCheck, again: bool) -> None:
-        if isinstance(found, Assignment):
-            running = GreenletRun(self._loop, partial(self.do, found, again=again))
-        else:
-            running = GreenletRun(self._loop, partial(self.look, found))
-        self._running[found] = running
+    async def _do(self, job: Assignment, again: bool) -> None:
+        running = GreenletRun(self._loop, partial(self.do, job, again=again))
+        self._running[job] = running
         if self._abandoned:
             running.interrupt(Abandoned(), for_good=True)
         try:
             await running.run()
         finally:
-            del self._running[found]
-            if isinstance(found, Assignment):
-                with self.state.lock:
-                    self._interrupted.pop(found, None)
+            del self._running[job]
+            with self.state.lock:
+                self._interrupted.pop(job, None)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

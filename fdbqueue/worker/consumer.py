@@ -354,7 +354,7 @@ class QueueConsumer:
 
     def waits_behind(self, level: int) -> bool:
         """Whether a message that is more urgent than ``level`` is ready. Reads only, once, and not
-        for long: a handler waits for it. Any thread may ask."""
+        for long: handlers wait for it."""
         tr = once.transaction(self.db, LOOK_SECONDS)
         return any(each < level for each in self._levels(tr, 1))
 

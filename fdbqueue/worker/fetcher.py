@@ -22,7 +22,7 @@ from .lease_extender import extend
 from .served import Served
 from .shared_state import SharedState
 from .stock import events
-from .stock.actions import Action, Check, Fetch, Settle, Wait
+from .stock.actions import Action, Check, Fetch, Look, Settle
 from .stock.held import Finished
 
 log = logging.getLogger("fdbqueue.worker")
@@ -77,8 +77,24 @@ class Fetcher:
             self._acknowledge(action.finished)
         elif isinstance(action, Check):
             self._cancellations.check(action)
+        elif isinstance(action, Look):
+            self._look(action)
         elif isinstance(action, Fetch):
             self._try(action)
+
+    def _look(self, action: Look) -> None:
+        """Look for a more urgent message; if the store does not answer, go on without."""
+        consumer, found = self.served.consumer, False
+        name = self.served.queue.name
+        try:
+            found = consumer is not None and consumer.waits_behind(action.level)
+        except (*FAILURES, QueueError) as error:
+            log.debug("cannot look for what is more urgent in %s: %s", name, error)
+            self.state.worker.connection.suspect()
+        except BaseException:
+            log.exception("cannot look for what is more urgent in %s", name)
+        with self.state.lock:
+            self.state.step(self.served, events.looked, found, world.monotonic())
 
     def _try(self, action: Fetch) -> None:
         # They are for what the last fetch saw; the next one arms its own, and a client may have
@@ -110,10 +126,12 @@ class Fetcher:
                     served.changed.wait()
                     continue
                 now = world.monotonic()
-                (action,) = served.step(events.turn, *served.outside(now, state.is_free()))
-                if not isinstance(action, Wait):
+                outside = served.outside(now, state.is_free())
+                at = served.stock.acts_at(*outside)
+                if at <= now:
+                    (action,) = served.step(events.turn, *outside)
                     return action
-                served.sleeps_until = min(action.until, now + POLL_SECONDS)
+                served.sleeps_until = min(at, now + POLL_SECONDS)
                 served.changed.wait(served.sleeps_until - now)
                 served.sleeps_until = -math.inf
         return None

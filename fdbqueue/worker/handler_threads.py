@@ -6,15 +6,12 @@ import logging
 from collections.abc import Sequence
 from functools import partial
 
-from ..errors import QueueError
 from ..queue.continuations.successors import Successors
 from ..store import world
-from ..store.binding import FAILURES
 from ..values.model import Delivery
 from ..values.states import Outcome
 from .attempt import Ended, attempt, failed, follow, handle_settled
-from .shared_state import Assignment, SharedState, UrgentCheck
-from .stock import events
+from .shared_state import Assignment, SharedState
 
 log = logging.getLogger("fdbqueue.worker")
 
@@ -102,26 +99,10 @@ class HandlerThreads:
     def _wait(self) -> Assignment | None:
         """Wait for something to handle; None when it is time to go."""
         state = self.state
-        while True:
-            with state.lock:
-                while (found := state.next_job()) is None and not state.stopping:
-                    state.work.wait()
-            if not isinstance(found, UrgentCheck):
-                return found
-            self.look(found)
-
-    def look(self, look: UrgentCheck) -> None:
-        """Look for a more urgent message; if the store does not answer, go on without."""
-        served, found = look.served, False
-        try:
-            found = served.consumer is not None and served.consumer.waits_behind(look.level)
-        except (*FAILURES, QueueError) as error:
-            log.debug("cannot look for what is more urgent in %s: %s", served.queue.name, error)
-            self.state.worker.connection.suspect()
-        except BaseException:
-            log.exception("cannot look for what is more urgent in %s", served.queue.name)
-        with self.state.lock:
-            self.state.step(served, events.looked, found, world.monotonic())
+        with state.lock:
+            while (found := state.next_job()) is None and not state.stopping:
+                state.work.wait()
+        return found
 
     def _handle(self, job: Assignment) -> None:
         served = job.served

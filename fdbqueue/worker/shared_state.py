@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol
+from typing import Any, Concatenate, ParamSpec, Protocol
 
 from ..queue.continuations.successors import Successors
 from ..queue.internals import Internals
@@ -23,7 +23,7 @@ from .handlers import handler_name
 from .health import Loop, logs
 from .served import Served
 from .stock import events
-from .stock.actions import Action, Begin, Look, Released
+from .stock.actions import Action, Begin, Released
 from .stock.events import Stepped
 from .stock.held import Finished, Stock
 from .stock.states import Supply
@@ -52,14 +52,6 @@ class Assignment:
     """Whether it takes longer than it may: another thread has its place."""
     finished: bool = False
     """Whether its messages are only to be acknowledged, by another thread."""
-
-
-class UrgentCheck(NamedTuple):
-    """Whether a message more urgent than a level is ready: to be found out before one of that level
-    is begun."""
-
-    served: Served
-    level: int
 
 
 class OwningWorker(Protocol):
@@ -203,22 +195,24 @@ class SharedState:
         if not left:
             self.worker.over()
 
-    def next_job(self) -> Assignment | UrgentCheck | None:
+    def next_job(self) -> Assignment | None:
         """Begin what a handler is to do next; None if nothing waits, or the worker stops."""
-        runs = [each.policy.run for each in self.served]
-        full = len(self.jobs) >= self.worker.concurrency
-        turn = None if self.stopping or full else next_turn(self._turn, self._can_begin(), runs)
-        if turn is None:
-            return None
-        served = self.served[turn.queue]
-        now, usable = world.monotonic(), self.worker.connection.usable
-        # It wakes nobody: there is less to do than before.
-        (action,) = served.step(events.next_wanted, now, usable)
-        if isinstance(action, Look):
-            return UrgentCheck(served, action.level)
-        assert isinstance(action, Begin)
-        self._turn, first, self._began = turn, not self._began, True
-        job = Assignment(served, action.deliveries, now)
+        runs, usable = [each.policy.run for each in self.served], self.worker.connection.usable
+        while len(self.jobs) < self.worker.concurrency and not self.stopping:
+            turn = next_turn(self._turn, self._can_begin(usable), runs)
+            if turn is None:
+                break
+            now = world.monotonic()
+            actions = self.served[turn.queue].step(events.next_wanted, now, usable)
+            for action in actions:
+                assert isinstance(action, Begin)
+                self._turn = turn
+                return self._begin(Assignment(self.served[turn.queue], action.deliveries, now))
+            self._wake()  # It has to look for something more urgent first.
+        return None
+
+    def _begin(self, job: Assignment) -> Assignment:
+        served, first, self._began = job.served, not self._began, True
         self.jobs.add(job)
         if log.isEnabledFor(logging.INFO):
             for each in job.deliveries:
@@ -284,10 +278,10 @@ class SharedState:
         """What is being handled."""
         return [each for served in self.served for each in served.stock.running.values()]
 
-    def _can_begin(self) -> list[bool]:
+    def _can_begin(self, usable: bool) -> list[bool]:
         """With which queues a handler can begin. A message that may have killed its consumers is
         handled beside no other: running jobs end first, and prefetched messages wait."""
-        ready = [each.stock.can_begin for each in self.served]
+        ready = [each.stock.can_begin(usable) for each in self.served]
         if self.worker.concurrency == 1 or self._hasty:
             return ready
         suspects = [each.stock.suspect for each in self.served]

@@ -35,7 +35,6 @@ from fdbqueue.worker.stock.actions import (
     Released,
     Settle,
     Took,
-    Wait,
 )
 from fdbqueue.worker.stock.held import LINGER_SECONDS, MAX_AHEAD_BYTES, Finished, Stock
 from fdbqueue.worker.stock.states import NEXT, ORDER, SUPPLY, Event, Order, Supply
@@ -97,10 +96,14 @@ def messages(count: int, level: int = 5) -> list[Delivery]:
     return [message(n, level) for n in range(count)]
 
 
-def turn(stock: Stock, now: float = 0.0, *, free: bool = True, **credit: Any) -> Action:
-    """What the fetcher does, if it is its turn, and there is nothing to look at."""
+def turn(stock: Stock, now: float = 0.0, *, free: bool = True, **credit: Any) -> Action | float:
+    """What the fetcher does, if it is its turn to fetch; or until when it waits."""
     credit = credit or {"messages": stock.policy.window}
-    (action,) = events.turn(stock, now, free, Credit(**credit), first=True)[1]
+    outside = now, free, Credit(**credit), True
+    at = stock.acts_at(*outside)
+    if at > now:
+        return at
+    (action,) = events.turn(stock, *outside)[1]
     return action
 
 
@@ -191,7 +194,7 @@ def test_acknowledgements_wait_for_each_other_only_while_handlers_run() -> None:
     stock, one = begun(holding(messages(2)))
     stock, two = begun(stock)
     stock, _ = events.returned(stock, finished(one, at=7.0))
-    assert turn(stock, 7.0, messages=1, used_messages=1) == Wait(7.0 + LINGER_SECONDS)
+    assert turn(stock, 7.0, messages=1, used_messages=1) == 7.0 + LINGER_SECONDS
     assert isinstance(turn(stock, 7.0 + LINGER_SECONDS, messages=1, used_messages=1), Settle)
     stock, _ = events.returned(stock, finished(two, at=7.0))
     assert isinstance(turn(stock, 7.0, messages=1, used_messages=1), Settle)
@@ -235,7 +238,7 @@ def test_one_transaction_acknowledges_only_so_many(monkeypatch: pytest.MonkeyPat
 def test_what_a_fetch_left_says_when_the_next_one_is(left: Event, until_fetched: list[Any]) -> None:
     # Given a worker with room, and a handler that runs
     stock = fetched(empty(), [], left)
-    assert isinstance(turn(stock, free=False), Wait) == bool(until_fetched)
+    assert isinstance(turn(stock, free=False), float) == bool(until_fetched)
     for event in until_fetched:
         stock, _ = event(stock)
     assert isinstance(turn(stock, free=True), Fetch)
@@ -252,9 +255,9 @@ def test_nothing_else_begins_while_a_suspect_is_fetched() -> None:
 def test_a_failed_fetch_waits_and_no_watch_of_an_earlier_fetch_hurries_it() -> None:
     stock, actions = events.failed(fetching(empty()), 0.0, 5.0)
     assert actions == (Took((), None),)
-    assert turn(stock) == Wait(5.0)
-    assert turn(events.rung(stock, 0.0, number=stock.fetches - 1)[0]) == Wait(5.0)
-    assert turn(events.rung(stock, 2.0, number=stock.fetches)[0]) == Wait(2.0)
+    assert turn(stock) == 5.0
+    assert turn(events.rung(stock, 0.0, number=stock.fetches - 1)[0]) == 5.0
+    assert turn(events.rung(stock, 2.0, number=stock.fetches)[0]) == 2.0
     assert isinstance(turn(stock, 5.0), Fetch)
 
 
@@ -265,8 +268,7 @@ def test_what_rings_during_a_fetch_is_heard_after_it() -> None:
 
 
 def test_nothing_is_fetched_before_the_turn_of_the_queue_comes() -> None:
-    _, (action,) = events.turn(empty(), 0.0, True, Credit(messages=4), first=False)
-    assert action == Wait(math.inf)
+    assert empty().acts_at(0.0, True, Credit(messages=4), first=False) == math.inf
 
 
 # -- what is more urgent --------------------------------------------------------------------------
@@ -276,22 +278,33 @@ def stale(**terms: Any) -> Stock:
     return replace(holding(messages(4), refreshes=True, **terms), looked_at=0.0)
 
 
+def looking(**terms: Any) -> Stock:
+    """A handler would begin with a message, but a look is due."""
+    stock, actions = events.next_wanted(stale(**terms), 1.0, looks=True)
+    assert (stock.order, actions) == (Order.LOOKING, ())
+    return stock
+
+
 def test_a_look_comes_before_a_message_that_may_be_outranked() -> None:
     now = REFRESH_SECONDS
-    assert events.next_wanted(stale(), now, looks=True)[1] == (Look(5),)
+    assert events.next_wanted(stale(), now, looks=True)[1] == ()
+    assert turn(looking(), 1.0, messages=4, used_messages=4) == Look(5)
     for stock in (replace(stale(), looked_at=now), holding(messages(4, level=0), refreshes=True)):
         assert isinstance(events.next_wanted(stock, now, looks=True)[1][0], Begin)
-    # The store is away: nobody waits for it
-    assert isinstance(events.next_wanted(stale(), now, looks=False)[1][0], Begin)
+
+
+def test_nobody_waits_for_a_look_while_the_store_is_away() -> None:
+    for stock in (stale(), looking()):
+        assert isinstance(events.next_wanted(stock, 1.0, looks=False)[1][0], Begin)
 
 
 def test_a_number_of_messages_is_agreed_between_two_looks() -> None:
     stock = replace(holding(messages(4), refresh_after=2), begun=0)
     stock, _ = begun(stock, 9.0)
     stock, _ = begun(stock, 9.0)
-    looking, (action,) = events.next_wanted(stock, 9.0, looks=True)
-    assert action == Look(5)
-    stock, _ = begun(events.looked(looking, False, 9.0)[0], 9.0)
+    stock, actions = events.next_wanted(stock, 9.0, looks=True)
+    assert (turn(stock, 9.0), actions) == (Look(5), ())
+    stock, _ = begun(events.looked(stock, False, 9.0)[0], 9.0)
     assert stock.begun == 1
 
 
@@ -309,9 +322,8 @@ def test_a_fetch_tells_whether_it_left_something_more_urgent(
 
 
 def test_nothing_begins_until_what_is_less_urgent_has_been_exchanged() -> None:
-    looking, _ = events.next_wanted(stale(), 1.0, looks=True)
-    assert events.next_wanted(looking, 1.0, looks=True)[1] == ()
-    stock, _ = events.looked(looking, True, 1.0)
+    assert events.next_wanted(looking(), 1.0, looks=True)[1] == ()
+    stock, _ = events.looked(looking(), True, 1.0)
     assert events.next_wanted(stock, 1.0, looks=True)[1] == ()
     # It fetches although it has no room, and offers what waits, the least urgent last
     stock = replace(stock, waiting=(message(7, 9, begun=True), *stock.waiting))
@@ -325,19 +337,21 @@ def test_nothing_begins_until_what_is_less_urgent_has_been_exchanged() -> None:
     assert begun(stock, 1.0)[1][0].payload == b"8"
 
 
-def test_what_a_fetch_under_way_brings_is_waited_for_after_a_look() -> None:
-    looking, _ = events.next_wanted(fetching(stale()), 1.0, looks=True)
-    stock, _ = events.looked(looking, False, 1.0)
-    assert events.next_wanted(stock, 1.0, looks=True)[1] == ()
+def test_a_fetch_under_way_is_as_good_as_a_look() -> None:
+    stock, actions = events.next_wanted(fetching(stale(), 1.0), 1.0, looks=True)
+    assert (stock.order, actions) == (Order.LOOKING, ())
     for ended in (
         events.failed(stock, 1.0, 2.0)[0],
-        events.fetched(stock, [], [], MORE, None, 1.0, 9.0)[0],
+        events.fetched(stock, [], [], NOTHING, None, 1.0, 9.0)[0],
     ):
         assert isinstance(events.next_wanted(ended, 1.0, looks=True)[1][0], Begin)
+    # Unless it may have left something more urgent
+    left, _ = events.fetched(stock, [], [], MORE, 4, 1.0, 9.0)
+    assert events.next_wanted(left, 1.0, looks=True)[1] == ()
 
 
 def test_a_store_that_fails_an_exchange_keeps_nothing_back() -> None:
-    stock, _ = events.looked(events.next_wanted(stale(), 1.0, looks=True)[0], True, 1.0)
+    stock, _ = events.looked(looking(), True, 1.0)
     failed, _ = events.failed(fetching(stock), 1.0, 2.0)
     assert isinstance(events.next_wanted(failed, 1.0, looks=True)[1][0], Begin)
     # But if one of those that were to go back is lost, the rest is offered again
@@ -383,7 +397,7 @@ def test_what_is_cancelled_is_looked_for_once_it_may_have_been_missed() -> None:
     stock, _ = events.watched(stock, 1.0)
     # Then those of the next fetch need no look, until the watch fires
     stock = fetched(stock, [message(7)], NOTHING, now=2.0)
-    assert turn(stock, 2.0, messages=3, used_messages=3) == Wait(math.inf)
+    assert turn(stock, 2.0, messages=3, used_messages=3) == math.inf
     stock, _ = events.unwatched(stock, 5.0)
     (action,) = events.turn(stock, 5.0, True, Credit(messages=4), first=True)[1]
     assert action == Check([*stock.waiting], watches=True)
@@ -406,7 +420,7 @@ def test_what_no_handler_comes_to_goes_back_and_nothing_is_taken_ahead_until_one
     assert [each.id for each in back(actions)] == ["id 8"], "it was held ahead of fast handlers"
     stock, actions = events.waited(stock, 1.5, 1.5)
     assert [each.id for each in back(actions)] == ["id 1", "id 2"]
-    assert (stock.window, turn(stock)) == (4, Wait(math.inf))
+    assert (stock.window, turn(stock)) == (4, math.inf)
     assert isinstance(turn(events.freed(stock)[0]), Fetch)
 
 
@@ -449,7 +463,6 @@ class Holding(RuleBasedStateMachine):
         self.leased: dict[bytes, Delivery] = {}
         self.gone: set[bytes] = set()
         self.fetch: Fetch | None = None
-        self.look: Look | None = None
         self.outranked = False
 
     def happen(self, event: Any, *of: Any, **named: Any) -> list[Action]:
@@ -484,8 +497,14 @@ class Holding(RuleBasedStateMachine):
     @rule(wait=st.sampled_from([0.0, 0.01, 30.0]), first=st.booleans())
     def turn(self, wait: float, first: bool) -> None:
         self.now += wait
-        (action,) = self.happen(events.turn, self.now, self.free, self.credit, first)
-        if isinstance(action, Fetch):
+        outside = self.now, self.free, self.credit, first
+        if self.stock.acts_at(*outside) > self.now:
+            return
+        (action,) = self.happen(events.turn, *outside)
+        if isinstance(action, Look):
+            self.outranked = any(each.message.level < action.level for each in self.ready)
+            self.happen(events.looked, self.outranked, self.now)
+        elif isinstance(action, Fetch):
             assert self.fetch is None, "one fetch at a time"
             self.fetch = action
             self.settled(action.finished)
@@ -542,20 +561,9 @@ class Holding(RuleBasedStateMachine):
     def a_handler_is_free(self, wait: float, looks: bool) -> None:
         self.now += wait
         for action in self.happen(events.next_wanted, self.now, looks):
-            assert self.look is None
-            if isinstance(action, Look):
-                self.look = action
-            elif isinstance(action, Begin):
+            if isinstance(action, Begin):
                 assert not self.outranked, "what is more urgent comes first"
                 assert len(action.deliveries) == 1 or not any(x.begun for x in action.deliveries)
-
-    @precondition(lambda self: self.look)
-    @rule()
-    def look_ends(self) -> None:
-        look, self.look = self.look, None
-        assert look is not None
-        self.outranked = any(each.message.level < look.level for each in self.ready)
-        self.happen(events.looked, self.outranked, self.now)
 
     @precondition(lambda self: self.stock.running)
     @rule(data=st.data(), itself=st.booleans())
@@ -613,7 +621,7 @@ class Holding(RuleBasedStateMachine):
     @invariant()
     def something_comes_next(self) -> None:
         stock = self.stock
-        busy = self.fetch or self.look or stock.running or stock.can_begin
+        busy = self.fetch or stock.running or stock.can_begin(True)
         assert busy or stock.acts_at(self.now, self.free, self.credit, True) < math.inf
 
     def teardown(self) -> None:
@@ -622,10 +630,10 @@ class Holding(RuleBasedStateMachine):
         if self.fetch:
             self.fetch_ends()
         self.happen(events.stopped)
-        while isinstance(
-            action := self.happen(events.turn, 1e9, False, self.credit, True)[0], Settle
-        ):
-            self.settled(action.finished)
+        self.stock = replace(self.stock, check_at=math.inf)
+        while self.stock.finished:
+            self.turn(0.0, True)
+        assert self.stock.acts_at(self.now, True, self.credit, True) == math.inf
         self.happen(events.abandoned)
         assert (self.leased, self.stock.tokens, self.credit.used_messages) == ({}, set(), 0)
 

@@ -11,12 +11,6 @@ from .held import Finished
 from .states import Supply
 
 
-class Wait(NamedTuple):
-    """There is nothing to fetch or to acknowledge before a moment, unless something happens."""
-
-    until: float
-
-
 class Fetch(NamedTuple):
     """Acknowledge jobs, and fetch up to ``most`` messages, as far as the credit goes.
 
@@ -81,4 +75,4 @@ class Released(NamedTuple):
     began: bool
 
 
-Action: TypeAlias = Wait | Fetch | Settle | Check | Begin | Look | GiveBack | Took | Released
+Action: TypeAlias = Fetch | Settle | Check | Begin | Look | GiveBack | Took | Released

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from ...consumers.credit import Credit
 from ...values.model import Delivery
-from .actions import Action, Begin, Check, Fetch, GiveBack, Look, Released, Settle, Took, Wait
+from .actions import Action, Begin, Check, Fetch, GiveBack, Look, Released, Settle, Took
 from .held import Finished, Stock, token_of
 from .states import UNDER_WAY, Event, Order, Supply, follow
 
@@ -33,11 +33,10 @@ _begun, _level = attrgetter("begun"), attrgetter("message.level")
 
 
 def turn(stock: Stock, now: float, free: bool, credit: Credit, first: bool) -> Stepped:
-    """The fetcher asks what to do: → ``Fetch``, ``Settle``, ``Check`` or ``Wait``. Arguments are
-    those of ``Stock.acts_at``."""
-    at = stock.acts_at(now, free, credit, first)
-    if at > now:
-        return stock, (Wait(at),)
+    """The fetcher does what is due by ``Stock.acts_at``, which has the same arguments: → ``Look``,
+    ``Check``, ``Settle`` or ``Fetch``."""
+    if stock.order is Order.LOOKING and stock.waiting:
+        return stock, (Look(stock.waiting[0].message.level),)
     if stock.checks_at <= now:
         check = Check(stock.held, stock.watched == math.inf)
         return replace(stock, check_at=math.inf), (check,)
@@ -128,12 +127,12 @@ def failed(stock: Stock, now: float, until: float, gone: Sequence[str] = ()) -> 
 
 
 def next_wanted(stock: Stock, now: float, looks: bool) -> Stepped:
-    """A handler is free: → ``Begin``, or ``Look``. looks: whether the store can be asked."""
-    if not stock.can_begin:
+    """A handler is free: → ``Begin``, unless a look comes first. looks: whether the store can be
+    asked."""
+    if not stock.can_begin(looks):
         return stock, ()
     if looks and stock.stale(now):
-        looking = replace(stock, order=follow(stock.order, Event.LOOKS))
-        return looking, (Look(stock.waiting[0].message.level),)
+        return replace(stock, order=follow(stock.order, Event.LOOKS)), ()
     count = 1 if stock.suspect else stock.policy.handler.batch or 1
     begun = [*stock.waiting[:count]]
     if count > 1:
@@ -153,9 +152,7 @@ def looked(stock: Stock, found: bool, now: float) -> Stepped:
     """A look has ended. found: whether something more urgent is ready."""
     if found:
         return replace(stock, order=follow(stock.order, Event.FOUND)), ()
-    # A fetch that is under way may have taken one.
-    early = stock.supply in UNDER_WAY
-    order = follow(stock.order, Event.FOUND_EARLY if early else Event.FOUND_NONE)
+    order = follow(stock.order, Event.FOUND_NONE)
     return replace(stock, order=order, looked_at=now, begun=0), ()
 
 

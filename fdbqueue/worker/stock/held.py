@@ -81,10 +81,10 @@ class Stock(Struct, frozen=True):
             return policy.window
         return decisions.window(policy.window, policy.handlers, self.pace)
 
-    @property
-    def can_begin(self) -> bool:
-        """Whether a message can be begun now."""
-        return self.order is Order.KNOWN and bool(self.waiting)
+    def can_begin(self, looks: bool) -> bool:
+        """Whether a message can be begun now. looks: whether the store can be asked."""
+        known = self.order is Order.KNOWN or (self.order is Order.LOOKING and not looks)
+        return known and bool(self.waiting)
 
     @property
     def suspect(self) -> bool:
@@ -162,6 +162,8 @@ class Stock(Struct, frozen=True):
 
     def acts_at(self, now: float, free: bool, credit: Credit, first: bool) -> float:
         """When the fetcher has something to do. first: whether it is its turn to fetch."""
+        if self.order is Order.LOOKING and self.waiting:
+            return -math.inf
         if self.fetches_now(now, free, credit):
             fetches_at = now if first else math.inf
         else:

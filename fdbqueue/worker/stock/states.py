@@ -44,9 +44,7 @@ class Order(_State):
     KNOWN = "known"
     """It may begin."""
     LOOKING = "looking"
-    """A handler's thread looks for a more urgent one."""
-    ARRIVING = "arriving"
-    """None is ready, but the fetch under way may bring one."""
+    """A more urgent one may be ready: whoever fetches looks for it first."""
     OUTRANKED = "outranked"
     """One is ready: the next fetch exchanges less urgent ones for it."""
     EXCHANGING = "exchanging"
@@ -69,7 +67,6 @@ class Event(_State):
     LOOKS = "looks"
     FOUND = "finds one"
     FOUND_NONE = "finds none"
-    FOUND_EARLY = "finds none, and a fetch is under way"
     FETCHED = "has fetched"
     LOST = "one of those that it gives back is lost"
 
@@ -106,9 +103,8 @@ SUPPLY: tuple[Transition, ...] = (
 ORDER: tuple[Transition, ...] = (
     Transition(_O.KNOWN, _E.LOOKS, _O.LOOKING),
     Transition(_O.LOOKING, _E.FOUND_NONE, _O.KNOWN),
-    Transition(_O.LOOKING, _E.FOUND_EARLY, _O.ARRIVING),
     Transition(_O.LOOKING, _E.FOUND, _O.OUTRANKED),
-    Transition(_O.ARRIVING, _E.FETCHED, _O.KNOWN),
+    Transition(_O.LOOKING, _E.FETCHED, _O.KNOWN),
     Transition(_O.OUTRANKED, _E.FETCHES, _O.EXCHANGING),
     Transition(_O.EXCHANGING, _E.FETCHED, _O.KNOWN),
     Transition(_O.EXCHANGING, _E.LOST, _O.OUTRANKED),
