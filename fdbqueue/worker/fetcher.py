@@ -72,7 +72,6 @@ class Fetcher:
         self._cancellations.close()
 
     def _do(self, action: Action) -> None:
-        self._loop.turn()
         if isinstance(action, Settle):
             self._acknowledge(action.finished)
         elif isinstance(action, Check):

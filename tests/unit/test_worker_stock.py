@@ -226,6 +226,17 @@ def test_one_transaction_acknowledges_only_so_many(monkeypatch: pytest.MonkeyPat
     assert [each.deliveries[0].payload for each in stock.finished] == [b"2"]
 
 
+def test_a_batch_larger_than_that_is_acknowledged_by_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(events, "MAX_ACKNOWLEDGED", 2)
+    stock, some = begun(holding(messages(3), batch=3))
+    stock, _ = events.returned(stock, finished(some))
+    action = turn(stock, 1.0, messages=3, used_messages=3)
+    assert isinstance(action, Settle)
+    assert [each.deliveries for each in action.finished] == [some]
+
+
 @pytest.mark.parametrize(
     ("left", "until_fetched"),
     [
@@ -416,6 +427,7 @@ def test_what_no_handler_comes_to_goes_back_and_nothing_is_taken_ahead_until_one
     stock, _ = begun(stock, 2.0)
     same, actions = events.waited(stock, 1.0, 2.0)
     assert (same, actions) == (stock, ())
+    assert events.waited(fetching(stock, 2.0), 9.0, 9.0)[1] == (), "it may be giving them back"
     stock, actions = events.waited(stock, 1.0, 3.0)
     assert [each.id for each in back(actions)] == ["id 8"], "it was held ahead of fast handlers"
     stock, actions = events.waited(stock, 1.5, 1.5)
