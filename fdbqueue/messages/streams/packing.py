@@ -6,6 +6,7 @@ piece; those of one level keep their order, and so do those that are not plain.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from msgspec import Raw
@@ -22,16 +23,6 @@ _LENGTH_BYTES = 5
 """The most that a run adds to its envelopes, and to each of them."""
 
 
-class _Run:
-    """Plain messages of a level."""
-
-    __slots__ = ("envelopes", "size")
-
-    def __init__(self) -> None:
-        self.envelopes: list[bytes] = []
-        self.size = 0
-
-
 class Packer:
     """Collects rows in pieces.
 
@@ -41,7 +32,9 @@ class Packer:
     def __init__(self) -> None:
         self.pieces: list[bytes] = []
         self.rows = 0
-        self._runs: dict[int, _Run] = {}
+        # Plain messages by level, and the sizes of their payloads.
+        self._runs: dict[int, list[bytes]] = {}
+        self._sizes: Counter[int] = Counter()
         self._packed: list[bytes] = []
         self._count, self._size = 0, _LIST
 
@@ -55,10 +48,10 @@ class Packer:
             self.close()
         run = self._runs.get(level)
         if run is None:
-            run = self._runs[level] = _Run()
+            run = self._runs[level] = []
             self._size += _RUN_BYTES
-        run.envelopes.append(envelope)
-        run.size += size
+        run.append(envelope)
+        self._sizes[level] += size
         self._size += length
         self._count += 1
 
@@ -95,7 +88,7 @@ class Packer:
         """Pack the run of a level: what follows stands behind it."""
         run = self._runs.pop(level, None)
         if run is not None:
-            self._packed.append(encode(StagedRun(level, run.size, run.envelopes)))
+            self._packed.append(encode(StagedRun(level, self._sizes.pop(level), run)))
 
 
 def runs(pieces: Iterable[StagedPiece]) -> list[StagedRun]:

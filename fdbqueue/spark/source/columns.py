@@ -98,10 +98,11 @@ class Layout(Struct, frozen=True):
             raise InvalidOptions(option="payloadSchema", problem='it needs payload to be "json"')
         # Else two columns would have one name, and a query could name neither.
         taken = set(TABLES[layout.table]) & set(layout.header_columns)
-        if taken:
-            raise InvalidOptions(
-                option="headerColumns", problem=f"the table already has a column {min(taken)!r}"
-            )
+        problem = f"the table already has a column {min(taken)!r}" if taken else ""
+        if layout.header_columns and "headers" not in TABLES[layout.table]:
+            problem = "only messages have headers"
+        if problem:
+            raise InvalidOptions(option="headerColumns", problem=problem)
         return layout
 
     def schema(self, stored: Declared | None) -> StructType:
