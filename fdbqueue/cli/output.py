@@ -68,7 +68,7 @@ class ViewOutput:
 
     as_json: AsJson = False
     watch: float | None = durations.option(
-        "Repeat until Ctrl-C. With --json, print one array per line.", least=0.1
+        "Repeat until Ctrl-C, or q. With --json, print one array per line.", least=0.1
     )
 
     def show(self, look: Callable[[], View], as_csv: bool = False) -> None:

@@ -88,6 +88,8 @@ def test_a_shared_limit_that_makes_no_sense_is_refused(
     assert fdbq("enqueue", name, "x", "--limit", "stripe").code == 2
     twice = fdbq("enqueue", name, "x", "--limit", "api=stripe", "--limit", "api=other")
     assert (twice.code, "given twice" in twice.err) == (2, True)
+    headers = fdbq("enqueue", name, "x", "--header", "a=1", "--header", "a=2")
+    assert (headers.code, "a is given twice" in headers.err) == (2, True)
 
 
 def test_a_message_may_have_a_key_and_several_limits(fdbq: Fdbq, name: str, dimension: str) -> None:

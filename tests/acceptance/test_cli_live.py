@@ -144,6 +144,14 @@ def test_a_watched_listing_is_an_array_to_a_line(db: fdb.Database, fdbq: Fdbq, n
         stopped(process)
 
 
+def test_q_ends_a_watched_listing_on_a_terminal(db: fdb.Database, fdbq: Fdbq, name: str) -> None:
+    sent = Queue(name).enqueue(db, b"x")
+    with Screen([str(FDBQ), "message", "find", name, "--watch", "60"], fdbq.environment) as screen:
+        screen.shows(sent)
+        screen.press("q")
+        assert screen.ended() == 0
+
+
 def test_history_is_followed(db: fdb.Database, fdbq: Fdbq, name: str) -> None:
     assert "keeps no history" in fdbq.refused("queue", "history", name, code=1)
     queue = Queue(name)

@@ -286,7 +286,11 @@ def _result(state: State, queue: str | None) -> Result:
     ]
     found = _json(state)
     if isinstance(state, LimitState):
-        found = {name: found[name] for name in found if name not in ("out", "next", "waiting_in")}
+        found = {
+            name: found[name]
+            for name in found
+            if name not in ("out", "next", "waiting_in", "next_at")
+        }
     return Result(
         {"queue": queue, **found} if isinstance(state, KeyState) else found,
         f"{_named(state, queue)}: {', '.join(shown)}, {state.waiting:,} waiting",
