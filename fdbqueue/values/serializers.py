@@ -30,6 +30,7 @@ MOST_REASONS = 5
 """How many fields an error names that a model does not take."""
 MAX_DEPTH = 100
 """In how many lists and dicts a value may be, so that any reader takes it."""
+_GIVEN_BACK = "what JSON gives back in value and type"
 
 
 @runtime_checkable
@@ -220,6 +221,8 @@ def dumps(serializer: Serializer[Any] | None, value: object) -> tuple[bytes, str
         expected = (
             f"{serializer.type.__name__}, the type of the queue's values"
             if isinstance(serializer, TypeSerializer)
+            else _GIVEN_BACK
+            if serializer is _JSON
             else f"what {type(serializer).__name__} takes, the queue's serializer"
         )
         kind = f"{type(value).__name__} ({_reason(error)})"
@@ -335,4 +338,4 @@ def _check_json(value: object, path: tuple[str | int, ...]) -> None:
             why = f"which JSON gives back as {base.__name__}"
     where = " at payload" + "".join(f"[{step!r}]" for step in path) if path else ""
     kind = f"{what}{where}, {why}"
-    raise InvalidPayload(expected="what JSON gives back in value and type", kind=kind)
+    raise InvalidPayload(expected=_GIVEN_BACK, kind=kind)
