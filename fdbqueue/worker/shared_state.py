@@ -289,9 +289,11 @@ class SharedState:
             # Beside no other, so that if the process dies it is known of what.
             able = zip(ready, suspects, strict=True)
             return [not self.jobs and can and suspect for can, suspect in able]
-        if any(each.stock.isolates for each in self.served) or any(
+        # What is handled beside no other began when nothing ran, so it is all that does.
+        alone = len(self.jobs) == 1 and any(
             delivery.begun for job in self.jobs for delivery in job.deliveries
-        ):
+        )
+        if alone or any(each.stock.isolates for each in self.served):
             return [False] * len(self.served)
         return ready
 
