@@ -228,7 +228,10 @@ class SharedState:
             return False
         now = world.monotonic()
         finished = Finished(job.deliveries, now - job.began, now, successors)
-        self.step(job.served, events.returned, finished)
+        job.served.step(events.returned, finished)
+        self._credited(job.served.channel)
+        # No handler: there is nothing more to begin, and this one is about to end.
+        self._wake()
         job.finished = True
         return True
 
