@@ -24,6 +24,9 @@ from .delivery import failures, results, scan
 from .delivery.scan import BATCH_BYTES
 from .enqueue import append, last_values, level_order
 
+_NUMBER_BYTES = 2
+"""Of the number of a death among those of its transaction."""
+
 
 @transactional
 def add(
@@ -54,9 +57,10 @@ def add(
     # Ordered by version, not by clock: later pages of a listing never miss a death of another
     # process whose clock is behind.
     version, now_ms = scope.version(tr), scope.now_ms(tr)
-    for message, reason in messages:
-        # The random bytes tell apart deaths at one version without reading which are there.
-        record = DeadRecord(version, message.position.random)
+    for n, (message, reason) in enumerate(messages):
+        # Those that die together are redriven in their order. The random bytes tell apart deaths at
+        # one version without reading which are there.
+        record = DeadRecord(version, n.to_bytes(_NUMBER_BYTES) + message.position.random)
         letter = DeadLetter(message.position, message.envelope.pack(), reason, now_ms)
         tr[lookup.key(scope.keys, record)] = letter.pack()
         lookup.point(tr, scope.keys, message, record)

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Bounds, Depth, Message, Progress, Queue
+from fdbqueue import Bounds, Depth, Message, NewMessage, Progress, Queue
 from fdbqueue.errors import InvalidArgument, InvalidSelector, QueueFull, QueueNotFound
 from fdbqueue.messages import selection_pages
 from fdbqueue.store.binding import fdb
+from fdbqueue.testing import ManualClock
 from fdbqueue.values.model import Death
 from tests.taking import take
 
@@ -31,6 +32,23 @@ def test_dead_letters_are_listed_in_pages(db: Database, queue: Queue) -> None:
     assert queue.dead.list(db, after=ids[2]) == []
     assert queue.dead.show(db, ids[0]) == first[0]
     assert queue.dead.show(db, queue.enqueue(db, b"alive")) is None
+
+
+def test_letters_that_died_together_are_redriven_in_their_order(
+    db: Database, space: Subspace, clock: ManualClock
+) -> None:
+    queue = Queue.create(db, "turns", root=space, clock=clock, expired="dead")
+    payloads = [b"%d" % n for n in range(8)]
+    queue.enqueue_many(db, [NewMessage(each, ttl=60, key="k") for each in payloads])
+    clock.seconds += 61
+    queue.admin.sweep(db)
+    assert [each.message.payload for each in queue.dead.list(db)] == payloads
+    assert queue.retry(db).taken == 8
+    found = []
+    while delivery := queue.receive(db):
+        queue.ack(db, delivery)
+        found.append(delivery.payload)
+    assert found == payloads
 
 
 def test_redriven_letters_start_anew_behind_all_others(db: Database, queue: Queue) -> None:

@@ -221,7 +221,7 @@ STRIPE = ("api", "stripe")
 PLACES: dict[str, Place] = {
     "ready": POSITION,
     "delayed": DUE,
-    "dead": DeadRecord(90_000_000, POSITION.random),
+    "dead": DeadRecord(90_000_000, b"\0\0" + POSITION.random),
     "turn": BacklogPlace("customer-7", 2, POSITION.random),
     "turn of a limit": BacklogPlace(STRIPE, 2, POSITION.random),
     "planned": PlannedPlace(CLAIM, 1),
@@ -362,7 +362,7 @@ VECTORS: dict[str, Vector] = {
     "LINE, leader": Vector(QUEUE.line.leader, CLAIM),
     "LINE, leader away": Vector(QUEUE.line.leader, CLAIM + AWAY, away, True),
     "DEDUP": record(QUEUE.dedup(1_700_000_000_000, "d-1"), DedupRecord(ID, 1_700_000_300_000)),
-    "DEAD": record(QUEUE.dead(90_000_000, POSITION.random), LETTER),
+    "DEAD": record(QUEUE.dead(90_000_000, b"\0\0" + POSITION.random), LETTER),
     "FAILURE": Vector(QUEUE.failure(ID, 2), pack(FAILED), unpack_failure, FAILED),
     "CHUNK": Vector(QUEUE.chunk(bytes(range(12)), 1), b"tea"),
     "EVENT": Vector(event_key(7), line(EVENT), events, [EVENT]),
