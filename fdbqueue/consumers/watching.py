@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 from ..schema import once
 from ..schema.keys import OnceKeys
 from ..store import tasks, world
-from ..store.binding import fdb
+from ..store.binding import FAILURES, fdb
 
 UNWATCHED_SECONDS = 1.0
 """After so long a sleeper looks whose watch has failed: its process may have as many as it may."""
@@ -67,7 +67,7 @@ def has_failed(watch: object) -> bool:
     try:
         if hasattr(watch, "wait"):  # else it had fired before it was armed
             watch.wait()
-    except fdb.FDBError:
+    except FAILURES:
         return True
     return False
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import fdbqueue
+from fdbqueue.consumers import watching
 from fdbqueue.store import binding, embedded
 from tests.patience import DEADLINE
 
@@ -49,6 +50,13 @@ def test_stores_that_are_closed_leave_no_descriptor_and_no_thread(tmp_path: Path
     for thread in threads_of_stores() - before:
         thread.join(DEADLINE)
         assert not thread.is_alive()
+
+
+def test_who_sleeps_as_the_store_is_closed_wakes_without_an_error(tmp_path: Path) -> None:
+    db = fdbqueue.open(tmp_path / "store.fdbq")
+    armed = watching.watch(db, b"key", DEADLINE)
+    binding.close(db)
+    assert watching.wait([armed], 0.01)
 
 
 def test_a_closed_store_opens_again_with_what_was_in_it(tmp_path: Path) -> None:
