@@ -81,8 +81,6 @@ def reads(
     """Issue the reads for messages: snapshot reads, but for those of dedup ids and unique keys.
     None for messages that read one after the other. Raises ``InvalidArgument``."""
     bare, later, levels = True, False, {}
-    # Of several, one may replace by its value what another would be the same as.
-    replaces = scope.options.last_value is not None and len(drafts) > 1
     ends: dict[int, place.LevelEndReads] = {}
     for draft in drafts:
         priority = draft.envelope.priority
@@ -92,7 +90,7 @@ def reads(
             bare = False
             # What replaces others depends on what those before it in the call have written: no
             # reads can be issued ahead.
-            if draft.on_conflict != "keep" or (replaces and draft.names):
+            if draft.on_conflict != "keep":
                 return None
             if draft.due_ms is not None:
                 later = True
@@ -141,6 +139,9 @@ def admit(
             # Issued reads still say that the ended ones are there; reads of the same transaction do
             # not.
             return admit(tr, scope, drafts, None, room)
+        # Of several, one may replace by its value what another is the same as.
+        if scope.options.last_value is not None and len(drafts) > 1 and (ids or twins):
+            return _admit_in_turn(tr, scope, drafts, room)
         new = [n for n in new if n not in ids and n not in twins]
     entries = [(found.levels[each.priority], each) for each in [drafts[n].envelope for n in new]]
     # Otherwise some may have to be compressed, or to stand in chunks.
