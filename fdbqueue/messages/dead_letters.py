@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from ..errors import QueueNotFound
-from ..schema import catalogue
+from ..schema import catalogue, once
 from ..schema.envelope import Envelope
 from ..schema.records import DeadLetter, DeadRecord
 from ..schema.scope import Scope, StoredMessage
@@ -56,11 +56,13 @@ def add(
         let_out = _forward(tr, scope, other, source, leaving)
     # Ordered by version, not by clock: later pages of a listing never miss a death of another
     # process whose clock is behind.
-    version, now_ms = scope.version(tr), scope.now_ms(tr)
-    for n, (message, reason) in enumerate(messages):
+    version, now_ms, tried = scope.version(tr), scope.now_ms(tr), once.attempt(tr)
+    for message, reason in messages:
         # Those that die together are redriven in their order. The random bytes tell apart deaths at
         # one version without reading which are there.
-        record = DeadRecord(version, n.to_bytes(_NUMBER_BYTES) + message.position.random)
+        number = tried.deaths.to_bytes(_NUMBER_BYTES)
+        tried.deaths += 1
+        record = DeadRecord(version, number + message.position.random)
         letter = DeadLetter(message.position, message.envelope.pack(), reason, now_ms)
         tr[lookup.key(scope.keys, record)] = letter.pack()
         lookup.point(tr, scope.keys, message, record)

@@ -10,10 +10,7 @@ from typing import Literal, TypedDict, TypeVar, Unpack, overload
 
 from ..consumers import promotion, receiving
 from ..consumers.receiving import Access
-from ..errors import (
-    LeaseLost,
-    QueueError,
-)
+from ..errors import LeaseLost, QueueError
 from ..messages.delivery import head
 from ..messages.run import Held
 from ..schema.consumers import Request

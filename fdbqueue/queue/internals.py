@@ -11,11 +11,11 @@ from ..consumers.receiving import Access
 from ..schema.catalogue import CachedScope
 from ..schema.consumers import Definition, Request
 from ..schema.keys import OnceKeys, QueueKeys, RootKeys
-from ..schema.scope import Scope, StoredMessage
+from ..schema.scope import Scope
 from ..store.binding import fdb
 from ..store.clocks import Clock
 from ..subscriptions import acquire
-from ..subscriptions.acquire import ScanResult, Wanted
+from ..subscriptions.acquire import ScanResult
 from ..values.model import Delivery
 from ..values.serializers import Serializer
 from .enqueue import Enqueuing
@@ -98,13 +98,10 @@ class SubscriptionInternals:
         *,
         strict: bool,
         resume: Mapping[int, bytes],
-        admits: Callable[[StoredMessage], bool],
     ) -> tuple[Sequence[Delivery], ScanResult, bool]:
         """Lease what a registered consumer asks for, and look for the match behind that. Returns
         also whether the subscription has closed itself."""
-        wanted = Wanted(request.max_messages, strict, resume, admits, looks_on=True)
-        scope, found, closed = self._subscription._find(tr, wanted)
-        return acquire.grant(tr, scope, found.messages, request=request), found, closed
+        return self._subscription._take(tr, request, strict, resume)
 
     def levels(self, tr: fdb.Transaction, scope: Scope, most: int) -> Iterator[int]:
         """The levels of the first messages that match, in order. Moves nothing."""

@@ -89,10 +89,10 @@ class TransactionAttempt(Struct, eq=False):
     version: its read version; 0 until ``version`` reads it. retries: how often the transaction was
     retried. before: how many versions have passed since the previous attempt, 0 if unknown. taken:
     the READY keys that it has removed. given: the last index that it allocated, by the level's TAIL
-    key. let_out_rows, let_out_bytes: how much it may still let out of what waits. ours: whether an
-    ``Operation`` runs and retries the transaction. brief: whether only an operation of the package
-    runs in it. changed: whether it has changed messages. sees: whether it is known to see that.
-    thread: the thread in which it has.
+    key. deaths: of how many messages it has made dead letters. let_out_rows, let_out_bytes: how
+    much it may still let out of what waits. ours: whether an ``Operation`` runs and retries the
+    transaction. brief: whether only an operation of the package runs in it. changed: whether it has
+    changed messages. sees: whether it is known to see that. thread: the thread in which it has.
     """
 
     version: int = 0
@@ -102,6 +102,7 @@ class TransactionAttempt(Struct, eq=False):
     brief: bool = False
     taken: set[bytes] = field(default_factory=set)
     given: dict[bytes, int] = field(default_factory=dict)
+    deaths: int = 0
     let_out_rows: int = LET_OUT_ROWS
     let_out_bytes: int = LET_OUT_BYTES
     changed: bool = False

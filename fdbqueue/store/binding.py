@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
+import importlib
 import inspect
 import logging
 import os
@@ -49,6 +50,10 @@ if TYPE_CHECKING:
     from .._stubs import fdb as fdb
 else:
     import fdb as fdb
+
+# The bindings import it at their first wait, and a signal handler that raises during an import
+# leaves half a module.
+importlib.import_module("multiprocessing.synchronize")
 
 P = ParamSpec("P")
 R = TypeVar("R")

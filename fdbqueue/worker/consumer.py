@@ -28,7 +28,7 @@ from ..schema.consumers import ConsumerRef, Request
 from ..schema.leases import holder_of
 from ..schema.scope import Scope, StoredMessage
 from ..store import world
-from ..store.binding import fdb
+from ..store.binding import FAILURES, fdb
 from ..values.model import Delivery
 from .decisions import outranked
 from .process_session import ProcessSession
@@ -73,19 +73,18 @@ class Fetched(Struct, frozen=True):
 _Unarmed: TypeAlias = tuple[Fetched, watching.Signal]
 
 
-class _Fetched(Struct, frozen=True):
-    """What a look took, and left.
+class _Ready(Struct, frozen=True):
+    """What was taken, and left.
 
-    head: the first message that is left. full: whether there was no room for more. short: whether
-    that is for want of credit in bytes. unfinished: whether messages may be left that it has not
-    come to. closed: whether the subscription has closed itself.
+    head: the first message that is left. unfinished: whether messages may be left that it has not
+    come to. more: whether there are, or may be, where there was no room for more. closed: whether
+    the subscription has closed itself.
     """
 
     found: Sequence[Delivery]
     head: StoredMessage | None
-    full: bool
-    short: bool
     unfinished: bool = False
+    more: bool = False
     closed: bool = False
 
 
@@ -104,6 +103,14 @@ class _Wanted(Struct, frozen=True):
     begins: bool = True
     served: bool = False
     strict: bool = True
+
+
+def _exceeds(credit: Credit, ready: _Ready) -> bool:
+    """Whether a credit in bytes has no room for the first message that was left."""
+    if credit.bytes is None or ready.head is None:
+        return False
+    left = credit.taken(*(len(each.payload) for each in ready.found))
+    return not left.admits([ready.head.envelope.size])
 
 
 def _wrote(found: _Unarmed | None) -> bool:
@@ -255,7 +262,7 @@ class QueueConsumer:
                     return None
                 # Another consumer was faster, and is likely to take again just now.
                 world.sleep(rest(attempts, seconds))
-            lines = room and self._admits_in_line(wanted.credit) and not wanted.prefetched
+            lines = room and not wanted.prefetched
             if lines and self._stands_in_line(tr, room, attempts):
                 return None
             began = world.monotonic()
@@ -276,7 +283,7 @@ class QueueConsumer:
         """Watches; none where that fails: what was taken must not be lost for it."""
         try:
             return watching.arm(self.db, signal, self.keys.once.timeout)
-        except (fdb.FDBError, QueueError) as error:
+        except (*FAILURES, QueueError) as error:
             log.warning("%s cannot be watched: %s", self.queue.name, error)
             return []
 
@@ -288,10 +295,6 @@ class QueueConsumer:
         lined = scheme == "staged" or (scheme == "auto" and crowded and room < MIN_DIRECT)
         name = self.ref.subscription
         return lined and registry.superior(tr, scope, self.priority, name) is None
-
-    def _admits_in_line(self, credit: Credit) -> bool:
-        """Whether whoever leads the line heeds a credit: that of a queue knows none in bytes."""
-        return credit.bytes is None
 
     def _take(self, tr: fdb.Transaction, wanted: _Wanted) -> _Unarmed:
         scope, me = self.internals.scope(tr), self.ref
@@ -314,29 +317,25 @@ class QueueConsumer:
             self.queue.release(tr, returned, delay=0)
             credit = wanted.credit.returned(*(len(each.payload) for each in returned))
             wanted = replace(wanted, credit=credit, most=wanted.most + len(returned))
-        looked = self._look(tr, scope, wanted)
-        found, head = looked.found, looked.head
+        room = wanted.credit.room(wanted.most)
+        ready = self._ready(tr, self._request(room, wanted.begins, wanted.credit), wanted)
+        found, head = ready.found, ready.head
+        short = len(found) < room and _exceeds(wanted.credit, ready)
+        full = short or len(found) == room
         alone = not wanted.begins and head is not None and head.envelope.suspect
-        left = looked.unfinished or (head is not None and bool(found or looked.full or alone))
+        left = ready.unfinished or (full and ready.more)
+        left = left or (head is not None and bool(found or full or alone))
         more = left and not scope.options.paused and not queue_limits.full(tr, scope)
-        holds = looked.full or alone
-        if alone:
-            supply = Event.LEFT_SUSPECT
-        elif looked.short:
-            supply = Event.LEFT_LARGE
-        elif holds or looked.closed or more:
-            supply = Event.LEFT_MORE
-        else:
-            supply = Event.LEFT_NOTHING
+        holds, signal = full or alone, watching.Signal()
+        supply = Event.LEFT_MORE
         if holds:
+            if alone or short:
+                supply = Event.LEFT_SUSPECT if alone else Event.LEFT_LARGE
             signal = wakeups.suspend(tr, scope, me, more=more)
-        elif looked.closed:
-            signal = ()
-        elif more:
-            signal = ()
+        elif more and not ready.closed:
             wakeups.move(tr, scope, me, ConsumerState.NOTIFIED)
-        else:
-            served = wanted.served or bool(found)
+        elif not ready.closed:
+            supply, served = Event.LEFT_NOTHING, wanted.served or bool(found)
             signal = wakeups.register(tr, scope, me, served=served)
         # The guard alone fetches when something becomes ready by itself: no herd then, either.
         guards = len(signal) > 1 and not (holds or scope.options.paused)
@@ -373,18 +372,14 @@ class QueueConsumer:
             for one in islice(run.ready(self.keys, scan.first(tr, self.keys, most)), most):
                 yield one.position.level
 
-    def _look(self, tr: fdb.Transaction, scope: Scope, wanted: _Wanted) -> _Fetched:
-        """Acknowledge, and take as many messages as there is room for and the credit admits."""
-        room = wanted.credit.room(wanted.most)
-        fitting = self._fitting(tr, wanted.credit, room)
+    def _ready(self, tr: fdb.Transaction, request: Request, wanted: _Wanted) -> _Ready:
+        """Acknowledge, and take what a request is given."""
         found: Sequence[Delivery] = []
-        if fitting:
-            request = self._request(fitting, wanted.begins)
+        if request.max_messages:
             found = receiving.receive_in(tr, self._access, request, wanted.finished)
         else:
             settle.ack(tr, self.internals.entry, wanted.finished)
-        full = len(found) == fitting
-        return _Fetched(found, self._head(tr), full, short=full and fitting < room)
+        return _Ready(found, self._head(tr))
 
     def give_back(self, deliveries: Sequence[Delivery]) -> None:
         """Return messages to their places at once and without a failed attempt, as far as their
@@ -401,27 +396,18 @@ class QueueConsumer:
         found = scan.batch(self.keys, scan.first(tr, self.keys, 1), 1)
         return found[0] if found else None
 
-    def _fitting(self, tr: fdb.Transaction, credit: Credit, room: int) -> int:
-        """How many messages there is credit for, of up to ``room``."""
-        if credit.bytes is None or not room:
-            return room
-        inspected = 0
-
-        def sizes() -> Iterator[int]:
-            nonlocal inspected
-            for one in islice(run.ready(self.keys, scan.first(tr, self.keys, room)), room):
-                inspected += 1
-                yield one.message.envelope.size
-
-        fitting = credit.admits(sizes())
-        # Nothing that was inspected exceeds the credit; more than that may have arrived by the time
-        # it takes.
-        return fitting if fitting < inspected else room
-
-    def _request(self, most: int, begins: bool, credit: Credit | None = None) -> Request:
-        begun = begins and self.handlers == 1
-        holder = holder_of(self.ref.id)
-        return Request(most, self.lease, self.name, begins=begun, suspects=begins, holder=holder)
+    def _request(self, most: int, begins: bool, credit: Credit) -> Request:
+        return Request(
+            most,
+            self.lease,
+            self.name,
+            priority=self.priority,
+            max_bytes=credit.room_bytes,
+            above=credit.admits_above,
+            begins=begins and self.handlers == 1,
+            suspects=begins,
+            holder=holder_of(self.ref.id),
+        )
 
     def _run(
         self, body: Callable[[fdb.Transaction], R], *, wrote: Callable[[R], bool] = lambda _: False
@@ -470,38 +456,11 @@ class SubscriptionConsumer(QueueConsumer):
         if not scope.options.paused:
             yield from self.mine.levels(tr, scope, most)
 
-    def _admits_in_line(self, credit: Credit) -> bool:
-        """Always: the line of a subscription counts bytes."""
-        return True
-
-    def _request(self, most: int, begins: bool, credit: Credit | None = None) -> Request:
-        left = Credit() if credit is None else credit
-        return replace(
-            super()._request(most, begins),
-            priority=self.priority,
-            max_bytes=left.room_bytes,
-            above=left.admits_above,
-        )
-
-    def _look(self, tr: fdb.Transaction, scope: Scope, wanted: _Wanted) -> _Fetched:
+    def _ready(self, tr: fdb.Transaction, request: Request, wanted: _Wanted) -> _Ready:
         settle.ack(tr, self.internals.entry, wanted.finished)
-        left, short, room = wanted.credit, False, wanted.credit.room(wanted.most)
-
-        def admits(message: StoredMessage) -> bool:
-            nonlocal left, short
-            size = message.envelope.size
-            if message.envelope.suspect and not wanted.begins:
-                return False
-            short = not left.admits([size])
-            left = left.taken(size)
-            return not short
-
-        request = self._request(room, wanted.begins)
         taken, found, closed = self.mine.take(
-            tr, request, strict=wanted.strict, resume=self._resume, admits=admits
+            tr, request, strict=wanted.strict, resume=self._resume
         )
-        unfinished = found.unfinished and room > 0 and found.following is None
+        unfinished = found.unfinished and request.max_messages > 0 and found.following is None
         self._resume = found.reached if unfinished else {}
-        full = short or len(taken) == room
-        more = unfinished or (full and found.more)
-        return _Fetched(taken, found.following, full, short, more, closed)
+        return _Ready(taken, found.following, unfinished, found.more, closed)

@@ -40,8 +40,8 @@ class Served:
     """What has ended in the last minute."""
     rows: LeasedRows = field(default_factory=LeasedRows)
     """The rows of leases of what it holds."""
-    changed: world.Condition = field(default_factory=lambda: world.Condition())
-    """There is something to fetch, or to acknowledge; of the worker's lock."""
+    changed: world.Condition = field(init=False)
+    """There is something to fetch, or to acknowledge; of the worker's lock, once it works."""
     sleeps_until: float = -math.inf
     """Until when the fetcher waits for that; -inf while it does not."""
 

@@ -318,11 +318,8 @@ class SharedState:
                 for each in (job.current or job.deliveries)
             ]
             terms = self.worker.concurrency, taken, *served.recent.total()
-            handler, shown = (
-                handler_name(served.policy.handler.function),
-                tuple(running[:MAX_RUNNING]),
-            )
-            usual = served.recent.usual_ms
+            handler = handler_name(served.policy.handler.function)
+            shown, usual = tuple(running[:MAX_RUNNING]), served.recent.usual_ms
             found.append(Work(served.queue.name, self.worker.name, handler, *terms, usual, shown))
         return found
 

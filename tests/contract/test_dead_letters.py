@@ -34,12 +34,24 @@ def test_dead_letters_are_listed_in_pages(db: Database, queue: Queue) -> None:
     assert queue.dead.show(db, queue.enqueue(db, b"alive")) is None
 
 
+@pytest.mark.parametrize("singly", [False, True])
 def test_letters_that_died_together_are_redriven_in_their_order(
-    db: Database, space: Subspace, clock: ManualClock
+    db: Database, space: Subspace, clock: ManualClock, singly: bool
 ) -> None:
     queue = Queue.create(db, "turns", root=space, clock=clock, expired="dead")
     payloads = [b"%d" % n for n in range(8)]
-    queue.enqueue_many(db, [NewMessage(each, ttl=60, key="k") for each in payloads])
+    if singly:
+        for each in payloads:
+            queue.enqueue(db, each)
+
+        @fdb.transactional
+        def reject(tr: fdb.Transaction) -> None:
+            for delivery in queue.receive_many(tr, 8):
+                queue.reject(tr, delivery, "no")
+
+        reject(db)
+    else:
+        queue.enqueue_many(db, [NewMessage(each, ttl=60, key="k") for each in payloads])
     clock.seconds += 61
     queue.admin.sweep(db)
     assert [each.message.payload for each in queue.dead.list(db)] == payloads

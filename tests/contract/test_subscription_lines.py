@@ -20,7 +20,7 @@ from fdbqueue.schema.key_kinds import Kind
 from fdbqueue.schema.keys import QueueKeys
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
-from fdbqueue.worker.consumer import SubscriptionConsumer
+from fdbqueue.worker.consumer import QueueConsumer, SubscriptionConsumer
 from fdbqueue.worker.stock.states import Event
 from tests.schemes import forced
 
@@ -393,10 +393,15 @@ def test_a_paused_queue_gives_its_subscriptions_nothing(
     assert texts(europe.receive_many(db, 1)) == ["eu1"]
 
 
+@pytest.mark.parametrize("subscribed", [True, False])
 def test_a_worker_stands_in_line_with_its_credit_in_messages_and_bytes(
-    db: Database, queue: Queue, europe: Subscription, monkeypatch: pytest.MonkeyPatch
+    db: Database,
+    queue: Queue,
+    europe: Subscription,
+    monkeypatch: pytest.MonkeyPatch,
+    subscribed: bool,
 ) -> None:
-    put(db, queue, "us1", "eu1", "eu2", "eu3", "eu1234567890")
+    put(db, queue, *["us1"] * subscribed, "eu1", "eu2", "eu3", "eu1234567890")
     asked: list[Request] = []
     join = line.join
 
@@ -405,7 +410,9 @@ def test_a_worker_stands_in_line_with_its_credit_in_messages_and_bytes(
         return join(*terms, **others)
 
     monkeypatch.setattr(line, "join", noted)
-    billing = worker(db, queue, europe, "billing", 2)
+    billing = QueueConsumer(db, queue, "billing", 2, None)
+    if subscribed:
+        billing = worker(db, queue, europe, "billing", 2)
     found = billing.fetch(Credit(bytes=8), 10)
     assert texts(found.deliveries) == ["eu1", "eu2"]
     assert found.left == Event.LEFT_LARGE

@@ -130,10 +130,9 @@ class SharedLimit:
         if "rate" in shared:
             check_rate("rate", shared["rate"])
             changes["rate"] = shared["rate"]
-        resumed = not check_flag("paused", shared.get("paused", True))
-        if "paused" in shared and not resumed:
+        if "paused" in shared and check_flag("paused", shared["paused"]):
             changes["paused"] = True
-        return self._change(tr, changes, ("paused",) if resumed else ())
+        return self._change(tr, changes, ("paused",) if shared.get("paused") is False else ())
 
     def pause(self, tr: Transactor) -> LimitState:
         """Let no more of its messages become ready. Those that are ready are still delivered."""

@@ -6,11 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Literal, TypeVar, Unpack, overload
 
-from ...consumers import promotion
+from ...consumers import line, promotion
 from ...consumers.receiving import Access, Accesses, accesses
 from ...consumers.registry import new_id
+from ...consumers.supply import take_shares
+from ...messages.delivery import scan
+from ...messages.delivery.shares import Shares
 from ...schema import change_counters
-from ...schema.consumers import ConsumerRef, Definition, Mode
+from ...schema.consumers import ConsumerRef, Definition, Mode, Request
 from ...schema.leases import CLAIM_BYTES
 from ...schema.scope import Scope
 from ...store import world
@@ -260,6 +263,20 @@ class Subscription:
 
         waiter = ConsumerRef(new_id(self._consumer), subscription=self.name)
         return take(self._queue, tr, self._once, find, use, wait=wait, waiter=waiter)
+
+    def _take(
+        self, tr: fdb.Transaction, request: Request, strict: bool, resume: Mapping[int, bytes]
+    ) -> tuple[Sequence[Delivery], ScanResult, bool]:
+        """One transaction of a registered consumer."""
+        shares = Shares([request], scan.BATCH_BYTES, self._queue._keys.lease_bytes)
+        wanted = Wanted(
+            *(request.max_messages, strict, resume, shares.offer_message),
+            apart=False,
+            looks_on=True,
+        )
+        scope, found, closed = self._find(tr, wanted)
+        (taken,) = take_shares(tr, scope, line.claimed([request]), shares, ended=True)
+        return taken or (), found, closed
 
     def _find(
         self, tr: fdb.Transaction, wanted: Wanted, mode: Mode = Mode.ACQUIRE

@@ -124,9 +124,6 @@ def install() -> None:
     ctypes.CDLL = load  # type: ignore[assignment,misc]
     try:
         importlib.import_module("fdb.impl")
-        # The bindings import it at their first wait, and a signal handler that raises during an
-        # import leaves half a module.
-        importlib.import_module("multiprocessing.synchronize")
     finally:
         ctypes.CDLL = real  # type: ignore[misc]
     _library = library
