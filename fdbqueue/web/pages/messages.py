@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 from msgspec import Struct
@@ -52,7 +52,10 @@ def queue(visit: Visit) -> Values:
             return handle.messages(db, state, limit, after)
 
         matches = wanted.predicate()
-        selected: Callable[[MessageState], bool] = lambda each: matches(each.message)  # noqa: E731
+
+        def selected(each: MessageState) -> bool:
+            return matches(each.message)
+
         found = filters.page(read, selected if wanted else None, visit.limit, visit.after)
     running = processes(db, root=visit.site.root, timeout=TIMEOUT_SECONDS)
     return {
